@@ -18,7 +18,7 @@ from quotas import Rows, cpu_us, rows_of
 from request import FAST_FOLDER, settings, started
 
 from trioka.broker.broker import Broker
-from trioka.cluster.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from trioka.cluster.image.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 
 STANDARD: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

@@ -21,9 +21,9 @@ from typing import cast
 
 from background_load import forget
 
-from trioka.storage.disk import Buffer, File, OsDisk
-from trioka.storage.failstop_disk import FailStopDisk, FailStopFile
-from trioka.storage.file_pool import FilePool
+from trioka.storage.files.disk import Buffer, File, OsDisk
+from trioka.storage.files.failstop_disk import FailStopDisk, FailStopFile
+from trioka.storage.files.file_pool import FilePool
 
 SIZE = 16 * 1024
 WRITES = 2_000  # 32 MB, overwritten repeatedly, so that it stays in the page cache

@@ -31,8 +31,8 @@ from crc32c import crc32c
 from trioka.protocol.batch import build
 from trioka.protocol.record import Record
 from trioka.storage.directory import LogDirectory
-from trioka.storage.disk import OsDisk
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.disk import OsDisk
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 

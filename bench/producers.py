@@ -21,9 +21,9 @@ from trioka.broker.clock import SystemClock
 from trioka.broker.config.listeners import node_of
 from trioka.protocol.batch import BatchHeader, build, read_header
 from trioka.protocol.record import Record
-from trioka.storage.disk import OsDisk
-from trioka.storage.producer_snapshot import SnapshotFiles
-from trioka.storage.producer_state import ProducerState
+from trioka.storage.files.disk import OsDisk
+from trioka.storage.producers.producer_snapshot import SnapshotFiles
+from trioka.storage.producers.producer_state import ProducerState
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 PRODUCERS = 100

@@ -44,8 +44,8 @@ from trioka.protocol.record import Record
 from trioka.protocol.schema import Request, Response
 from trioka.storage.append_validation import BatchValidator
 from trioka.storage.batch_append import try_append_batches as append_batches
-from trioka.storage.disk import OsDisk
-from trioka.storage.page_cache_probe import uncached_range
+from trioka.storage.files.disk import OsDisk
+from trioka.storage.reads.page_cache_probe import uncached_range
 
 AT_ONCE = 50
 MANY = 1000  # partitions

@@ -21,8 +21,8 @@ from measures import KIB
 from trioka.protocol import batch
 from trioka.protocol.record import Record
 from trioka.storage.directory import LogDirectory
-from trioka.storage.disk import FILE_MODE, Buffer, File, OsDisk, OsFile
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.disk import FILE_MODE, Buffer, File, OsDisk, OsFile
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 

@@ -15,12 +15,12 @@ from weakref import WeakKeyDictionary
 import trio
 
 from trioka.protocol.errors import KafkaError
-from trioka.storage import retention
-from trioka.storage.batch_scan import BadBatch
-from trioka.storage.cleaner import CleaningAborted, clean, log_to_clean
-from trioka.storage.compaction import Candidate, dirtiest
+from trioka.storage.cleaning import retention
+from trioka.storage.cleaning.cleaner import CleaningAborted, clean, log_to_clean
+from trioka.storage.cleaning.compaction import Candidate, dirtiest
 from trioka.storage.directory import LogDirectory
 from trioka.storage.log import Log
+from trioka.storage.segments.batch_scan import BadBatch
 
 from .config.key import Key
 from .config.layers import Config

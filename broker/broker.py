@@ -18,22 +18,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trioka.cluster.brokers import NOT_REGISTERED, FeatureRange
-from trioka.cluster.configs import ALL_BROKERS, ConfigResource, ConfigResourceType, topic_resource
-from trioka.cluster.features import LOG_DIR_CLASS_FEATURE, NOT_SERVED, SUPPORTED
-from trioka.cluster.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.producer_ids import ProducerIdBlock
-from trioka.cluster.purgatory import DelayedOperation, Purgatory
+from trioka.cluster.controller.producer_ids import ProducerIdBlock
+from trioka.cluster.image.brokers import NOT_REGISTERED, FeatureRange
+from trioka.cluster.image.configs import ALL_BROKERS, ConfigResource, ConfigResourceType, topic_resource
+from trioka.cluster.image.features import LOG_DIR_CLASS_FEATURE, NOT_SERVED, SUPPORTED
+from trioka.cluster.image.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.replication.purgatory import DelayedOperation, Purgatory
 from trioka.cluster.settings import ControllerSettings
 from trioka.protocol.errors import NONE, CoordinatorLoadInProgress, KafkaError, KafkaStorageError, error_class
 from trioka.protocol.messages.allocate_producer_ids import AllocateProducerIdsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.storage.directory import LogDirectory
-from trioka.storage.disk import Disk
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.disk import Disk
+from trioka.storage.files.layout import TopicPartition
+from trioka.storage.files.sync import GroupCommits
 from trioka.storage.log_config import LogConfig
-from trioka.storage.sync import GroupCommits
 
 from .api import CONTROLLER
 from .clock import Clock
@@ -68,10 +68,10 @@ from .membership.lifecycle import Membership
 from .membership.log_directories import LogDirectoriesOffline, Opened, fatal_reason, of_partitions, open_directories
 from .metadata.response_cache import MetadataResponseCache
 from .metadata.schema_ids import schema_ids_of
-from .network.admission import Admission
 from .network.connection_factory import Connections
 from .network.descriptors import free_descriptors
 from .network.dispatch import Dispatch
+from .network.limits.admission import Admission
 from .network.listeners import ListenerManager
 from .network.server import SocketServer
 from .peers.peer import Peers
@@ -80,13 +80,13 @@ from .quorum.startup import join_quorum
 from .quorum.store import QuorumStore
 from .replication.applier import MetadataApplier
 from .replication.cold_reads import ColdReads
-from .replication.fetch_session_cache import FetchSessions
+from .replication.fetch_sessions.cache import FetchSessions
 from .replication.log_dir_moves import LogDirMoves
 from .replication.partitions import Partitions
 from .replication.transitions import ReplicaTransitions
 from .security.client_quotas import ClientQuotas
 from .security.guard import guard_of
-from .security.peer_security import NodeSecurity
+from .security.tls.peer_security import NodeSecurity
 
 if TYPE_CHECKING:
     from trioka.coordinator.groups import GroupCoordinator
@@ -96,8 +96,8 @@ if TYPE_CHECKING:
     from .coordinators.transactions import TransactionRuntime
     from .coordinators.txn_verification import TxnVerifier
     from .quorum.remote import QuorumClient
-    from .security.logins import Logins
-    from .security.token_credentials import DelegationTokens
+    from .security.sasl.logins import Logins
+    from .security.sasl.token_credentials import DelegationTokens
     from .tier.tiered_storage import TieredStorage
 
 log = logging.getLogger("trioka.broker")
@@ -261,13 +261,13 @@ class Broker:
     @cached_property
     def logins(self) -> "Logins":
         """SASL logins of clients."""
-        from .security.logins import Logins
+        from .security.sasl.logins import Logins
 
         return Logins(self)
 
     @cached_property
     def tokens(self) -> "DelegationTokens":
-        from .security.token_credentials import DelegationTokens
+        from .security.sasl.token_credentials import DelegationTokens
 
         return DelegationTokens(self)
 

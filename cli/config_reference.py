@@ -14,7 +14,7 @@ from trioka.broker.config.layers import ConfigError
 from trioka.broker.config.properties import PropertiesError, parse_environment, parse_properties
 from trioka.broker.config.providers import resolve_references
 from trioka.broker.config.server import load
-from trioka.broker.security.listener_check import check_security
+from trioka.broker.security.tls.listener_check import check_security
 
 from .terminal.failure import Exit, Failure
 

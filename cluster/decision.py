@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 from trioka.protocol.errors import NONE, KafkaError
 from trioka.protocol.lazy_dataclass import frozen
 
-from .metadata_log import MetadataRecord
+from .quorum.metadata_log import MetadataRecord
 
 Reply = TypeVar("Reply", covariant=True)
 

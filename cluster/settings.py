@@ -10,9 +10,9 @@ from typing import Protocol
 
 from trioka.protocol.lazy_dataclass import frozen
 
-from .brokers import FeatureRange
-from .configs import ConfigResource
-from .features import SUPPORTED
+from .image.brokers import FeatureRange
+from .image.configs import ConfigResource
+from .image.features import SUPPORTED
 
 
 class ConfigRules(Protocol):

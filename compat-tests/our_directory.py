@@ -12,10 +12,10 @@ from partition import Writer
 
 from trioka.protocol.compression import Codec
 from trioka.protocol.record import Record
-from trioka.storage.cleaner import clean, log_to_clean
+from trioka.storage.cleaning.cleaner import clean, log_to_clean
 from trioka.storage.directory import LogDirectory
-from trioka.storage.disk import OsDisk
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.disk import OsDisk
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 

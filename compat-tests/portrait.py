@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from support.serving import Client
 
-from trioka.cluster.features import NOT_SERVED
+from trioka.cluster.image.features import NOT_SERVED
 from trioka.protocol.batch import headers
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
 from trioka.protocol.messages.describe_acls import DescribeAclsRequest

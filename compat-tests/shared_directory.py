@@ -24,7 +24,7 @@ from trioka.broker.broker import Broker
 from trioka.broker.clock import SystemClock
 from trioka.broker.config.properties import parse_properties
 from trioka.broker.config.server import load
-from trioka.storage.disk import OsDisk
+from trioka.storage.files.disk import OsDisk
 
 T = TypeVar("T")
 

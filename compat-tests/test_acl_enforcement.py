@@ -17,7 +17,7 @@ from side_by_side import PATIENCE_S, POLL_S, Order, RequestFor, Side, SideBySide
 from support.requests_by_api import GROUP, TOPIC, TRANSACTION, request_for, versions
 
 from trioka.broker.api import SUPPORTED_APIS
-from trioka.cluster.acls import AclOperation, AclResourceType
+from trioka.cluster.image.acls import AclOperation, AclResourceType
 from trioka.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest

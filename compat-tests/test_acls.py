@@ -1,7 +1,7 @@
 """CreateAcls, DescribeAcls and DeleteAcls, answered by both; and Kafka's own tool for them, kafka-acls.
 
 Where a number can only stand in a filter, or is none at all, Apache Kafka hangs up or says that the mistake is its own
-(-1); trioka says INVALID_REQUEST. Those are looked at in tests/cluster/test_acl_changes.py.
+(-1); trioka says INVALID_REQUEST. Those are looked at in tests/cluster/controller/test_acl_changes.py.
 """
 
 import time

@@ -21,7 +21,7 @@ from three_nodes import CLUSTER_ID, IDS, METADATA, SNAPSHOT_BYTES, ThreeNodes
 from toolchains import unavailable
 
 from trioka.cli.terminal.failure import Exit
-from trioka.cluster.snapshot import parse_snapshot_name
+from trioka.cluster.quorum.snapshot import parse_snapshot_name
 from trioka.pipeline.installation.cache import Unavailable
 
 LEADER_RATE, FOLLOWER_RATE = "leader.replication.throttled.rate", "follower.replication.throttled.rate"

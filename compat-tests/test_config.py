@@ -33,8 +33,8 @@ from trioka.broker.config.layers import Config
 from trioka.broker.config.properties import parse_properties
 from trioka.broker.config.server import UNDECLARED, with_node_id
 from trioka.broker.config.validation import validate_topic
-from trioka.cluster.configs import ConfigOperation
-from trioka.cluster.configs import ConfigResource as ClusterResource
+from trioka.cluster.image.configs import ConfigOperation
+from trioka.cluster.image.configs import ConfigResource as ClusterResource
 from trioka.protocol.errors import KafkaError, UnknownTopicOrPartition
 from trioka.protocol.internal_records.metadata import ConfigRecord
 from trioka.protocol.messages.create_topics import CreateTopicsRequest

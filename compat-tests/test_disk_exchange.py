@@ -19,10 +19,10 @@ from our_directory import NOW_MS, opened, shapes, write_everything
 from partition import Writer, batches_of, consumed
 
 from trioka.protocol.record import Record
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log_config import LogConfig
 from trioka.storage.offset_lookup import offset_for_timestamp, offset_of_max_timestamp
-from trioka.storage.producer_snapshot import Snapshot, decode, encode
+from trioka.storage.producers.producer_snapshot import Snapshot, decode, encode
 
 Json = dict[str, Any]
 NEW_KEYS = 1_000_000  # keys that no record has yet: Kafka's cleaner, when it comes, has nothing to do

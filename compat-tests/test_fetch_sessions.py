@@ -1,5 +1,5 @@
 """What Apache Kafka does in a fetch session, step by step over a plain socket: the facts of
-`broker/replication/fetch_session_cache.py`.
+`broker/replication/fetch_sessions/cache.py`.
 
 The steps need nothing but an address: any broker that answers on one can take the place of Apache Kafka here.
 """

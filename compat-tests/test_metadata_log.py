@@ -16,10 +16,10 @@ from side_by_side import PATIENCE_S, POLL_S
 from support.serving import HOST, LISTENER, Client, broker_in_thread
 from support.small_cluster import SmallCluster, new_topic, quota
 
-from trioka.cluster.bootstrap import fresh_records
-from trioka.cluster.features import NOT_SERVED
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.metadata_log import (
+from trioka.cluster.controller.bootstrap import fresh_records
+from trioka.cluster.image.features import NOT_SERVED
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.quorum.metadata_log import (
     RECORDS,
     ControlMessage,
     LogEntry,
@@ -31,8 +31,8 @@ from trioka.cluster.metadata_log import (
     read_batch,
     written_version,
 )
-from trioka.cluster.quorum_state import decode_quorum_state, encode_quorum_state
-from trioka.cluster.snapshot import SnapshotId, build_snapshot, parse_snapshot_name, read_snapshot, snapshot_name
+from trioka.cluster.quorum.quorum_state import decode_quorum_state, encode_quorum_state
+from trioka.cluster.quorum.snapshot import SnapshotId, build_snapshot, parse_snapshot_name, read_snapshot, snapshot_name
 from trioka.protocol import batch
 from trioka.protocol.internal_records import metadata as ledger
 from trioka.protocol.internal_records.control import KRaftVersionRecord, LeaderChangeMessage, Voter, VotersRecord

@@ -7,7 +7,7 @@ import pytest
 from oracle import run_program
 from support.known_topics import KnownTopics
 
-from trioka.coordinator.subscription_pattern import check_pattern, matching_topics
+from trioka.coordinator.consumer.subscription_pattern import check_pattern, matching_topics
 from trioka.protocol.errors import InvalidRegularExpression
 
 pytestmark = pytest.mark.usefixtures("apache_kafka")

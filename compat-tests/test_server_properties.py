@@ -11,7 +11,7 @@ from oracle import run_program
 from trioka.broker.config.layers import ConfigError
 from trioka.broker.config.properties import PropertiesError, parse_properties
 from trioka.broker.config.server import load
-from trioka.broker.security.listener_check import check_security
+from trioka.broker.security.tls.listener_check import check_security
 
 Json = dict[str, Any]
 pytestmark = pytest.mark.usefixtures("apache_kafka")

@@ -8,9 +8,9 @@ from oracle import OracleFailed, run_program, run_tool
 from support.command_line import command
 
 from trioka.cli.terminal.failure import Exit
-from trioka.cluster.feature_levels import RELEASES, fresh_levels, metadata_version_of
-from trioka.cluster.features import KRAFT_VERSION, NOT_SERVED
-from trioka.cluster.snapshot import Snapshot, read_snapshot
+from trioka.cluster.image.feature_levels import RELEASES, fresh_levels, metadata_version_of
+from trioka.cluster.image.features import KRAFT_VERSION, NOT_SERVED
+from trioka.cluster.quorum.snapshot import Snapshot, read_snapshot
 
 pytestmark = pytest.mark.usefixtures("apache_kafka")
 

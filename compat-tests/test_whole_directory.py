@@ -18,11 +18,11 @@ from portrait import TOPIC, ClusterDump, Name, differences, leader_epochs, portr
 from shared_directory import VOTERS_IN_THE_CONFIGURATION, VOTERS_IN_THE_LOG, SharedDirectory, take_snapshot
 from support.serving import Client
 
-from trioka.cluster.bootstrap import fresh_records
-from trioka.cluster.features import NOT_SERVED
-from trioka.cluster.metadata_log import MetadataRecord, decode_record, written_version
-from trioka.cluster.quorum_state import decode_quorum_state
-from trioka.cluster.snapshot import parse_snapshot_name, read_snapshot
+from trioka.cluster.controller.bootstrap import fresh_records
+from trioka.cluster.image.features import NOT_SERVED
+from trioka.cluster.quorum.metadata_log import MetadataRecord, decode_record, written_version
+from trioka.cluster.quorum.quorum_state import decode_quorum_state
+from trioka.cluster.quorum.snapshot import parse_snapshot_name, read_snapshot
 from trioka.protocol import batch
 from trioka.protocol.internal_records.metadata import (
     BrokerRegistrationChangeRecord,
@@ -31,10 +31,10 @@ from trioka.protocol.internal_records.metadata import (
 )
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
 from trioka.protocol.primitives import uuid_text
-from trioka.storage.checkpoint import read_clean_marker, read_offsets
 from trioka.storage.directory import ForeignDirectory
-from trioka.storage.disk import OsDisk
-from trioka.storage.layout import BOOTSTRAP, CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERY_POINTS
+from trioka.storage.files.checkpoint import read_clean_marker, read_offsets
+from trioka.storage.files.disk import OsDisk
+from trioka.storage.files.layout import BOOTSTRAP, CLEAN_SHUTDOWN, HIGH_WATERMARKS, RECOVERY_POINTS
 
 pytestmark = pytest.mark.usefixtures("apache_kafka")
 

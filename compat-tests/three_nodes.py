@@ -20,7 +20,7 @@ from support.command_line import command
 from trioka.cli.client.connection import ReservedPort
 from trioka.cli.cluster.local_cluster import HOST, LocalCluster, LocalNode
 from trioka.cli.terminal.failure import Exit
-from trioka.cluster.partition import random_uuid
+from trioka.cluster.image.partition import random_uuid
 from trioka.protocol.primitives import uuid_text
 
 CLUSTER_ID = "4L6g3nShT-eMCtK--X86sw"

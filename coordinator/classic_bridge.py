@@ -39,15 +39,15 @@ from trioka.protocol.messages.join_group import JoinGroupRequest, JoinGroupRespo
 from trioka.protocol.messages.leave_group import LeaveGroupRequest
 from trioka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
-from . import consumer_expiry as expiry
-from .classic_joining import REQUIRES_MEMBER_ID
-from .classic_member import rebalance_timeout_of
-from .classic_responses import heartbeat_response, join_error, leave_result, leaving_members, left, sync_error
+from .classic.joining import REQUIRES_MEMBER_ID
+from .classic.member import rebalance_timeout_of
+from .classic.responses import heartbeat_response, join_error, leave_result, leaving_members, left, sync_error
 from .client import Client
-from .consumer_heartbeat import Heartbeat, new_member_id, static_member
-from .consumer_member import JOINING, ConsumerMember, Phase
+from .consumer import expiry
+from .consumer.heartbeat import Heartbeat, new_member_id, static_member
+from .consumer.member import JOINING, ConsumerMember, Phase
+from .consumer.state import ConsumerState
 from .consumer_protocol import PROTOCOL_TYPE, by_id, read_subscription, version_of, write_assignment
-from .consumer_state import ConsumerState
 from .decision import Decision, Now, Reply, RequestId, reply
 
 ClassicMetadata = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata

@@ -1,6 +1,6 @@
 """The coordinator of the groups whose names hash to one partition of `__consumer_offsets`.
 
-This module finds a group and dispatches by its kind; `classic_group.py`, `consumer_group.py` and `migration.py` decide,
+This module finds a group and dispatches by its kind; `classic/group.py`, `consumer/group.py` and `migration.py` decide,
 and `offsets.py` has the committed offsets.
 
 A group exists when its records have been replayed. Until then, a group that a request creates is only in
@@ -45,11 +45,11 @@ from trioka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespo
 from trioka.protocol.messages.txn_offset_commit import TxnOffsetCommitRequest
 
 from . import classic_bridge, migration, offset_requests
-from .classic_group import ClassicGroup
-from .classic_joining import check_join
-from .classic_responses import join_error, leave_unknown_group
+from .classic.group import ClassicGroup
+from .classic.joining import check_join
+from .classic.responses import join_error, leave_unknown_group
 from .client import Client
-from .consumer_group import CheckPartition, ConsumerGroup, check_heartbeat
+from .consumer.group import CheckPartition, ConsumerGroup, check_heartbeat
 from .decision import NOTHING, Decision, Now, Producer, Reply, RequestId, StoredRecord, reply
 from .offsets import Offsets
 from .settings import CoordinatorContext

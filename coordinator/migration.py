@@ -22,13 +22,12 @@ from trioka.protocol.internal_records.consumer_groups import (
     ConsumerGroupMetadataValue,
 )
 
-from . import consumer_expiry as expiry
-from . import consumer_records as records
 from .assignors import Assignment
-from .classic_group import ClassicGroup
-from .classic_member import ClassicMember, ClassicProtocol
-from .consumer_group import ConsumerGroup
-from .consumer_member import ConsumerMember
+from .classic.group import ClassicGroup
+from .classic.member import ClassicMember, ClassicProtocol
+from .consumer import expiry, records
+from .consumer.group import ConsumerGroup
+from .consumer.member import ConsumerMember
 from .consumer_protocol import PROTOCOL_TYPE, by_id, read_assignment, read_subscription, version_of, write_assignment
 from .decision import Decision, Now, StoredRecord
 from .settings import CoordinatorContext

@@ -22,10 +22,10 @@ from trioka.protocol.errors import KafkaError
 from trioka.protocol.record_walk import walk
 
 from .append_validation import BatchValidator
-from .batch_scan import MAX_RELATIVE_OFFSET
 from .log_config import FOREVER_MS, LogConfig
-from .producer_state import SEQUENCES
-from .segment import Segment
+from .producers.producer_state import SEQUENCES
+from .segments.batch_scan import MAX_RELATIVE_OFFSET
+from .segments.segment import Segment
 
 if TYPE_CHECKING:
     from .log import Log

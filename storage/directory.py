@@ -37,7 +37,7 @@ from typing import Final, TypeAlias, TypeVar
 from trioka.protocol.errors import KafkaStorageError
 from trioka.protocol.lazy_dataclass import mutable
 
-from .checkpoint import (
+from .files.checkpoint import (
     MetaProperties,
     read_clean_marker,
     read_meta_properties,
@@ -47,10 +47,10 @@ from .checkpoint import (
     write_offsets,
     write_topic_id,
 )
-from .disk import Disk, File, descriptor_limit
-from .failstop_disk import FailStopDisk
-from .file_pool import VIEWS_LIMIT, FilePool, open_files_limit
-from .layout import (
+from .files.disk import Disk, File, descriptor_limit
+from .files.failstop_disk import FailStopDisk
+from .files.file_pool import VIEWS_LIMIT, FilePool, open_files_limit
+from .files.layout import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
     CLUSTER_METADATA_TOPIC,
@@ -70,7 +70,7 @@ from .layout import (
 )
 from .log import LOADING_FILES, Log
 from .log_config import LogConfig
-from .recovery import ShutdownState
+from .recovery.recovery import ShutdownState
 
 FUTURE_FILES: Final = 8
 """A copy that is filled in a worker thread has its own pool, with as many files as it needs at a time."""

@@ -22,8 +22,8 @@ from collections.abc import Iterable
 from threading import Lock
 from typing import Final, NamedTuple
 
-from .checkpoint import EpochEntry, read_epochs, write_epochs
-from .disk import Disk
+from .files.checkpoint import EpochEntry, read_epochs, write_epochs
+from .files.disk import Disk
 
 UNDEFINED_EPOCH: Final = -1
 UNDEFINED_OFFSET: Final = -1

@@ -37,10 +37,14 @@ from trioka.protocol.errors import (
 
 from .append_validation import AppendOrigin, BatchValidator, validate_replicated
 from .batch_append import append_limits
-from .batch_scan import MAX_RELATIVE_OFFSET, BadBatch
-from .file_pool import FilePool
-from .index import CorruptIndex
-from .index_rebuild import (
+from .files.file_pool import FilePool
+from .files.layout import LEADER_EPOCHS, Suffix, TopicPartition
+from .leader_epochs import LeaderEpochCache
+from .log_config import LogConfig
+from .log_end import AppendResult, LogEnd
+from .producers.producer_state import ProducerState, WrittenBatch, marker_of
+from .reads.read_plan import LogRead, ReadPlan, check_around_holes, plan, search_start
+from .recovery.index_rebuild import (
     PRODUCER_EXPIRATION_MS,
     epochs_agree,
     epochs_of,
@@ -50,17 +54,13 @@ from .index_rebuild import (
     restore_recent_batches,
     txn_index_agrees,
 )
-from .layout import LEADER_EPOCHS, Suffix, TopicPartition
-from .leader_epochs import LeaderEpochCache
-from .log_config import LogConfig
-from .log_end import AppendResult, LogEnd
-from .producer_state import ProducerState, WrittenBatch, marker_of
-from .quarantine import Quarantine
-from .read_plan import LogRead, ReadPlan, check_around_holes, plan, search_start
-from .recovery import Loaded, RecoveryReport, ShutdownState, load
-from .segment import Segment
-from .segments import Segments
-from .txn_index import AbortedTransaction
+from .recovery.recovery import Loaded, RecoveryReport, ShutdownState, load
+from .segments.batch_scan import MAX_RELATIVE_OFFSET, BadBatch
+from .segments.index import CorruptIndex
+from .segments.quarantine import Quarantine
+from .segments.segment import Segment
+from .segments.segments import Segments
+from .segments.txn_index import AbortedTransaction
 
 LOADING_FILES: Final = 8  # of the pool that a log has while it is loaded
 

@@ -26,8 +26,8 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from .directory import LogDirectory
-from .file_pool import FileRange
-from .layout import TopicPartition
+from .files.file_pool import FileRange
+from .files.layout import TopicPartition
 from .log import Log
 
 PIECE_BYTES: Final = 1024 * 1024

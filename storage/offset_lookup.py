@@ -13,9 +13,9 @@ from typing import NamedTuple
 from trioka.protocol.batch import read_header, records
 from trioka.protocol.errors import KafkaError
 
-from .index import CorruptIndex
 from .log import Log
-from .segment import NO_TIMESTAMP, BatchPosition, Segment
+from .segments.index import CorruptIndex
+from .segments.segment import NO_TIMESTAMP, BatchPosition, Segment
 
 
 class TimestampOffset(NamedTuple):

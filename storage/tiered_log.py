@@ -15,11 +15,11 @@ of the remote part are in the producer snapshots of the local part.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from .checkpoint import EpochEntry
-from .index_rebuild import PRODUCER_EXPIRATION_MS
+from .files.checkpoint import EpochEntry
 from .log import Log
-from .producer_snapshot import decode
-from .segment import Segment
+from .producers.producer_snapshot import decode
+from .recovery.index_rebuild import PRODUCER_EXPIRATION_MS
+from .segments.segment import Segment
 
 BEGUN_REMOTELY: Final = "producer snapshot of the object store"  # in place of a path, in errors
 

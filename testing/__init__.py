@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from .client import Record as Record
     from .clock_control import Clock as Clock
     from .cluster import Cluster as Cluster
-    from .faults import Armed as Armed
+    from .faults.faults import Armed as Armed
+    from .nodes.runner import HasEnded as HasEnded
+    from .nodes.runner import Unresponsive as Unresponsive
     from .plugin import Topic as Topic
-    from .runner import HasEnded as HasEnded
-    from .runner import Unresponsive as Unresponsive
 
 __all__ = ["Armed", "Broker", "Chaos", "Clock", "Cluster", "HasEnded", "Record", "Storm", "Topic", "Unresponsive"]
 

@@ -23,13 +23,13 @@ from typing import TYPE_CHECKING, Any, Final
 from trioka.cli.node.secured import CLIENTS, Access
 
 from . import temp_dirs
-from .api_faults import ApiFaults
 from .client import Client, Record
 from .clock_control import Clock
 from .disks.corruption import flip_bit, tear
-from .faults import Length, seconds_of
-from .process import ProcessHost
-from .runner import HasEnded, Host, Unresponsive
+from .faults.api_faults import ApiFaults
+from .faults.faults import Length, seconds_of
+from .nodes.process import ProcessHost
+from .nodes.runner import HasEnded, Host, Unresponsive
 from .topic_calls import TopicCalls
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Broker(ApiFaults, TopicCalls):
             settings = {**self._secured.settings(LISTENER), **settings}
         if self._is_process:
             return ProcessHost(f"{folder}/{DATA}", f"{folder}/{WORDS}", settings)
-        from .thread import ThreadHost
+        from .nodes.thread import ThreadHost
 
         return ThreadHost(f"{folder}/{DATA}", settings)
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final
 
-from .fault_schedule import RETRIABLE
-from .faults import APIS, Armed, ErrorName, Length, unknown
+from .faults.fault_schedule import RETRIABLE
+from .faults.faults import APIS, Armed, ErrorName, Length, unknown
 
 if TYPE_CHECKING:
     from .broker import Broker

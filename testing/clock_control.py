@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from .faults import Length, seconds_of
+from .faults.faults import Length, seconds_of
 
 if TYPE_CHECKING:
     from .broker import Broker

@@ -22,15 +22,15 @@ from inspect import iscoroutinefunction
 from typing import Any, Final
 
 from . import temp_dirs
-from .api_faults import ApiFaults
 from .broker import DESCRIBE_S, keys_of
 from .client import AS_THE_BROKER, LOOK_AGAIN_S, Client, Record
 from .clock_control import Clock
-from .cluster_runtime import START_S, Nodes
 from .disks.corruption import flip_bit, tear
-from .faults import Length, seconds_of
-from .loop import Loop
-from .runner import ANSWER_S, Unresponsive
+from .faults.api_faults import ApiFaults
+from .faults.faults import Length, seconds_of
+from .nodes.cluster_runtime import START_S, Nodes
+from .nodes.loop import Loop
+from .nodes.runner import ANSWER_S, Unresponsive
 from .topic_calls import TopicCalls
 
 MOST_NODES: Final = 9

@@ -15,7 +15,7 @@ from .client import HELPER_CLIENT_ID
 if TYPE_CHECKING:
     from trioka.coordinator.groups import GroupCoordinator
 
-    from .node import Node
+    from .nodes.node import Node
 
 MOST: Final = 50  # lines per section; more would not help the reader
 LOG_LINES: Final = 30

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from trioka.cli.node.secured import Access
 
 from . import temp_dirs
-from .runner import Unresponsive
+from .nodes.runner import Unresponsive
 
 STOP_S: Final = 15.0
 LINE: Final = re.compile(r"^  HTTP +(https?)://(\S+:\d+)")

@@ -9,7 +9,7 @@ from trioka.cli.client.cluster_client import TopicPartition
 
 from .client import TIMEOUT_S, Client, Payload, Record
 from .clock_control import Clock
-from .faults import Length, seconds_of
+from .faults.faults import Length, seconds_of
 
 
 class TopicCalls:

@@ -118,7 +118,7 @@ PLANTED: list[tuple[Rule, str, str, str]] = [
     (
         tidy.the_own_package_is_imported_relatively,
         "storage/log.py",
-        "import trioka.storage.disk",
+        "import trioka.storage.files.disk",
         "from .disk import Disk",
     ),
     (
@@ -187,9 +187,9 @@ PLANTED: list[tuple[Rule, str, str, str]] = [
     (tidy.only_the_disk_opens_files, "broker/x.py", "import os\nos.path.exists(x)  #!", "import os\nx: os.PathLike"),
     (tidy.only_the_disk_opens_files, "broker/x.py", "from pathlib import Path", "from pathlib import PurePosixPath"),
     (tidy.only_the_disk_opens_files, "broker/x.py", "import pathlib\npathlib.Path.home()  #!", "path.read_text()"),
-    (tidy.only_the_disk_opens_files, "storage/index.py", "from mmap import mmap", "from .disk import Buffer"),
-    (tidy.only_the_disk_opens_files, "testing/node.py", "import tempfile", "from . import scratch"),
-    (tidy.only_the_disk_opens_files, "storage/sync.py", "import os\nos.fdatasync(3)  #!", "file.sync()"),
+    (tidy.only_the_disk_opens_files, "storage/segments/index.py", "from mmap import mmap", "from .disk import Buffer"),
+    (tidy.only_the_disk_opens_files, "testing/nodes/node.py", "import tempfile", "from . import scratch"),
+    (tidy.only_the_disk_opens_files, "storage/files/sync.py", "import os\nos.fdatasync(3)  #!", "file.sync()"),
     (
         tidy.pure_packages_read_no_clock,
         "storage/log.py",
@@ -332,10 +332,10 @@ def test_a_file_of_more_than_200_kilobytes_is_caught() -> None:
         (tidy.only_the_network_touches_sockets, "broker/network/server.py", "import socket"),
         (tidy.only_the_network_touches_sockets, "broker/peers/link.py", "import socket"),
         (tidy.only_the_network_touches_sockets, "broker/network/channel.py", "import socket"),
-        (tidy.only_the_network_touches_sockets, "storage/disk.py", "import os\nos.sendfile(1, 2, 3, 4)"),
-        (tidy.only_the_disk_opens_files, "storage/disk.py", "import mmap\nopen('x')"),
+        (tidy.only_the_network_touches_sockets, "storage/files/disk.py", "import os\nos.sendfile(1, 2, 3, 4)"),
+        (tidy.only_the_disk_opens_files, "storage/files/disk.py", "import mmap\nopen('x')"),
         (tidy.only_the_disk_opens_files, "testing/temp_dirs.py", "import tempfile"),
-        (tidy.pure_packages_do_not_import_trio, "storage/sync.py", "import trio"),
+        (tidy.pure_packages_do_not_import_trio, "storage/files/sync.py", "import trio"),
         (tidy.pure_packages_do_not_import_trio, "broker/broker.py", "import trio"),
         (tidy.only_the_entry_point_reads_argv_and_signals, "trioka/__main__.py", "import sys\nsys.argv"),
         (

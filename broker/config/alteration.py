@@ -1,7 +1,7 @@
 """Validation of configuration changes.
 
-The controller applies a client's request to a configuration (cluster/config_changes.py); `check` validates the whole
-resulting configuration of a resource. Logger levels are not persisted: `alter_loggers` computes them here.
+The controller applies a client's request to a configuration (cluster/controller/config_changes.py); `check` validates
+the whole resulting configuration of a resource. Logger levels are not persisted: `alter_loggers` computes them here.
 
 Error codes are Kafka's: an invalid value is INVALID_CONFIG for topics and groups, INVALID_REQUEST for brokers. Unknown
 keys of brokers are accepted, since they may belong to plug-ins.
@@ -10,7 +10,7 @@ keys of brokers are accepted, since they may belong to plug-ins.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from trioka.cluster.configs import ConfigOperation
+from trioka.cluster.image.configs import ConfigOperation
 from trioka.protocol.errors import InvalidConfig, InvalidRequest
 
 from . import log_keys as log

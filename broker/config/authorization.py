@@ -2,7 +2,7 @@
 
 from typing import Final, TypeVar
 
-from trioka.cluster.authorizer import Authorizer
+from trioka.cluster.security.authorizer import Authorizer
 
 from .key import Key
 from .layers import Config, ConfigError

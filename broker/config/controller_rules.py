@@ -7,7 +7,7 @@ the max.compaction.lag.ms that the topic inherits from the broker.
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from trioka.cluster.configs import ConfigResource, ConfigResourceType
+from trioka.cluster.image.configs import ConfigResource, ConfigResourceType
 from trioka.protocol.errors import InvalidRequest
 
 from . import key as keys

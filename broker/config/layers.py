@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeVar, cast
 
-from trioka.cluster.topic_overrides import MEMORY
+from trioka.cluster.placement.topic_overrides import MEMORY
 from trioka.protocol.compression import Codec
 from trioka.storage.log_config import NO_LIMIT, LogConfig, SchemaIdRules, SubjectStrategy
 

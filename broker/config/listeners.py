@@ -250,7 +250,7 @@ def _check_controller_listeners(described: Node, protocols: dict[str, SecurityPr
 
 def _check_protocols(described: Node, config: Config) -> None:
     """Refuses a SASL listener that cannot serve logins. TLS listeners are checked when their key stores are read
-    (broker/security/listener_check.py)."""
+    (broker/security/tls/listener_check.py)."""
     for endpoint in described.listeners:
         if endpoint.protocol.sasl:
             sasl_of(config, endpoint.name)

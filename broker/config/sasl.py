@@ -23,7 +23,7 @@ from trioka.protocol.sasl.jaas import (
 )
 from trioka.protocol.sasl.plain import PLAIN, PlainUsers
 from trioka.protocol.sasl.scram import SCRAM_MECHANISMS
-from trioka.storage.disk import read_settings_file
+from trioka.storage.files.disk import read_settings_file
 
 from .key import LISTENER_PREFIX, Key
 from .layers import Config, ConfigError

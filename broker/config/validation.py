@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from trioka.cluster.topic_overrides import LINEARIZABLE
+from trioka.cluster.placement.topic_overrides import LINEARIZABLE
 from trioka.protocol.compression import Codec
 from trioka.protocol.errors import InvalidConfig, InvalidRequest
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.broker_changes import HeartbeatReply, check_broker_epoch
-from trioka.cluster.broker_sessions import BrokerSessions
-from trioka.cluster.controller import Controller
+from trioka.cluster.controller.broker_changes import HeartbeatReply, check_broker_epoch
+from trioka.cluster.controller.broker_sessions import BrokerSessions
+from trioka.cluster.controller.controller import Controller
 from trioka.cluster.decision import Decision
 from trioka.protocol.errors import KafkaError, NotController
 from trioka.protocol.internal_records.metadata import NoOpRecord

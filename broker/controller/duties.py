@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trioka.cluster.features import KRAFT_VERSION, SUPPORTED
-from trioka.cluster.partition import random_uuid
-from trioka.cluster.voters import ReplicaKey
+from trioka.cluster.image.features import KRAFT_VERSION, SUPPORTED
+from trioka.cluster.image.partition import random_uuid
+from trioka.cluster.quorum.voters import ReplicaKey
 from trioka.protocol.errors import NONE, KafkaError, UnsupportedVersion
 from trioka.protocol.internal_records.control import VotersRecord
 from trioka.protocol.messages.add_raft_voter import AddRaftVoterRequest

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trioka.cluster import host_address
+from trioka.cluster.security import host_address
 from trioka.protocol.codec import decode, encode
 from trioka.protocol.errors import (
     NONE,

@@ -6,7 +6,7 @@ A configuration is immutable, so values read from it are cached until another on
 import logging
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.configs import ConfigResource, ConfigResourceType
+from trioka.cluster.image.configs import ConfigResource, ConfigResourceType
 from trioka.coordinator.settings import ClassicSettings, ConsumerSettings, OffsetSettings
 
 from ..config import coordinator_keys as keys

@@ -5,7 +5,7 @@ Imported with the first group or the first request for one, so that it does not 
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.features import GROUP_VERSION
+from trioka.cluster.image.features import GROUP_VERSION
 from trioka.coordinator.client import Client
 from trioka.coordinator.deadlines import Deadlines
 from trioka.coordinator.groups import GroupCoordinator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from trioka.cluster.image_delta import Change, PartitionChanged, TopicDeleted
+from trioka.cluster.image.image_delta import Change, PartitionChanged, TopicDeleted
 
 from ..controller.topic_creation import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 

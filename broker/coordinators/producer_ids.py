@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import trio
 
-from trioka.cluster.producer_ids import ProducerIdBlock
+from trioka.cluster.controller.producer_ids import ProducerIdBlock
 
 
 class ProducerIds:

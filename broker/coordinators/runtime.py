@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import trio
 
-from trioka.cluster.partition import NO_LEADER
-from trioka.cluster.purgatory import DelayedOperation
+from trioka.cluster.image.partition import NO_LEADER
+from trioka.cluster.replication.purgatory import DelayedOperation
 from trioka.coordinator.decision import Coordinator, Decision, Now, Producer, RequestId, TxnMarkerRequest
 from trioka.coordinator.partitioning import partition_of
 from trioka.coordinator.record_codec import RecordCodec
@@ -43,7 +43,7 @@ from trioka.protocol.errors import (
 from trioka.protocol.record import Record, read_marker
 from trioka.protocol.schema import Request, Response
 from trioka.storage.append_validation import AppendOrigin
-from trioka.storage.file_pool import FileRange
+from trioka.storage.files.file_pool import FileRange
 
 from ..network.connection import PENDING, Pending
 from ..replication.commit_wait import on_committed

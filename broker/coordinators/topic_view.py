@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from trioka.coordinator.topics import Topic
 
 if TYPE_CHECKING:
-    from trioka.cluster.metadata import Metadata
-    from trioka.cluster.topics import Topic as ClusterTopic
+    from trioka.cluster.image.metadata import Metadata
+    from trioka.cluster.image.topics import Topic as ClusterTopic
 
     from ..broker import Broker
 

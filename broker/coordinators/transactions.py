@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import trio
 
-from trioka.cluster.features import TRANSACTION_VERSION
+from trioka.cluster.image.features import TRANSACTION_VERSION
 from trioka.coordinator.decision import Decision, Now, RequestId, TxnMarkerRequest
 from trioka.coordinator.record_codec import TRANSACTIONS
 from trioka.coordinator.transaction import TopicPartition

@@ -38,7 +38,7 @@ from trioka.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRes
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.primitives import RecordBytes
 from trioka.protocol.schema import Response
-from trioka.storage.producer_state import BUMPING_TRANSACTION_VERSION, MAX_EPOCH
+from trioka.storage.producers.producer_state import BUMPING_TRANSACTION_VERSION, MAX_EPOCH
 
 from ..config.coordinator_keys import (
     ADD_PARTITIONS_TO_TXN_RETRY_BACKOFF_MAX_MS,

@@ -7,7 +7,7 @@ replica fetched ones (partitions.py), and counters/latency.py requests.
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from trioka.cluster.image_delta import Change, PartitionChanged
+from trioka.cluster.image.image_delta import Change, PartitionChanged
 
 if TYPE_CHECKING:
     from ..replication.partitions import Replica

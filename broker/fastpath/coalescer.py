@@ -19,13 +19,13 @@ from trioka.protocol.errors import KafkaError
 from trioka.protocol.frame import ReceiveBuffer
 
 from ..counters.latency import PRODUCE
-from ..network.charge import Charge
-from ..network.request_quotas import with_throttle_time
+from ..network.limits.charge import Charge
+from ..network.limits.request_quotas import with_throttle_time
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Connection
-    from ..network.request_quotas import RequestQuotas
+    from ..network.limits.request_quotas import RequestQuotas
     from ..replication.partitions import Replica
     from .produce import ProduceFastPath
 

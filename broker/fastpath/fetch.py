@@ -36,22 +36,22 @@ from trioka.protocol.frame import SIZE_AND_CORRELATION_ID, SIZE_BYTES, frame_res
 from trioka.protocol.header import client_id_and_body
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.primitives import RecordBytes, length_prefix, uvarint
-from trioka.storage.layout import CorruptFile
-from trioka.storage.page_cache_probe import uncached_range
-from trioka.storage.small_read import take
+from trioka.storage.files.layout import CorruptFile
+from trioka.storage.reads.page_cache_probe import uncached_range
+from trioka.storage.reads.small_read import take
 
 from ..config.network_keys import FETCH_MAX_BYTES
 from ..counters.latency import FETCH
 from ..handlers.fetch import READ_COMMITTED, READ_UNCOMMITTED
-from ..network.request_quotas import fetch_response_bytes
-from ..replication.fetch_results import Result
-from ..replication.fetch_session_cache import (
+from ..network.limits.request_quotas import fetch_response_bytes
+from ..replication.fetch_sessions.cache import (
     FINAL_EPOCH,
     FIRST_VERSION_BY_ID,
     NO_SESSION,
     CachedPartition,
     FetchSession,
 )
+from ..replication.fetch_sessions.fetch_results import Result
 from ..replication.partitions import Replica
 from .fast_path import FastPath
 

@@ -29,7 +29,7 @@ from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.topics import BROKER_TOPICS
+from trioka.cluster.image.topics import BROKER_TOPICS
 from trioka.protocol.batch import HEADER_SIZE
 from trioka.protocol.codec import encoder
 from trioka.protocol.errors import KafkaError
@@ -40,8 +40,8 @@ from trioka.protocol.primitives import length_prefix
 
 from ..counters.latency import PRODUCE
 from ..handlers.produce import FIRST_VERSION_WITH_IDS, FIRST_VERSION_WITH_ZSTD, template_of, uncommitted_response
-from ..network.charge import Charge
-from ..network.request_quotas import with_throttle_time
+from ..network.limits.charge import Charge
+from ..network.limits.request_quotas import with_throttle_time
 from ..replication.commit_wait import on_committed
 from ..replication.partitions import ALL_REPLICAS
 from .fast_path import FastPath

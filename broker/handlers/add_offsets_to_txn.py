@@ -7,7 +7,7 @@ it: their TxnOffsetCommit adds the partition.
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.coordinator.decision import Producer
 from trioka.coordinator.transaction import check_transactional_id
 from trioka.protocol.errors import KafkaError

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.topics import INTERNAL_TOPICS
+from trioka.cluster.image.acls import AclOperation
+from trioka.cluster.image.topics import INTERNAL_TOPICS
 from trioka.coordinator.decision import Decision, Now, Producer, RequestId, reply
 from trioka.coordinator.transaction import EPOCHS_PER_END, TopicPartition, check_transactional_id
 from trioka.coordinator.transactions import TransactionCoordinator

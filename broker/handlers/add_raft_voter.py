@@ -6,8 +6,8 @@ v1 ack_when_committed: whether to wait until a majority of the new voters has th
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.voters import ReplicaKey
+from trioka.cluster.image.acls import AclOperation
+from trioka.cluster.quorum.voters import ReplicaKey
 from trioka.protocol.errors import NONE, InvalidRequest, KafkaError
 from trioka.protocol.internal_records.control import VotersRecord
 from trioka.protocol.messages.add_raft_voter import AddRaftVoterRequest, AddRaftVoterResponse

@@ -1,12 +1,12 @@
 """AlterClientQuotas (49): sets and removes quotas of users, client ids and IP addresses. Brokers follow when the change
-is replayed (security/client_quotas.py, network/connection_quotas.py).
+is replayed (security/client_quotas.py, network/limits/connection_quotas.py).
 
 v1 flexible
 """
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasRequest, AlterClientQuotasResponse
 

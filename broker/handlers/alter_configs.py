@@ -9,9 +9,9 @@ v2 flexible
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trioka.cluster.config_changes import check_request
-from trioka.cluster.configs import ConfigResource, ConfigResourceType
+from trioka.cluster.controller.config_changes import check_request
 from trioka.cluster.decision import ItemResult
+from trioka.cluster.image.configs import ConfigResource, ConfigResourceType
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.alter_configs import AlterConfigsRequest, AlterConfigsResponse
 

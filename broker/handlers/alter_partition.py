@@ -6,7 +6,7 @@ v2 topics by id, and the leader's recovery state · v3 replicas with their broke
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from trioka.cluster.isr_changes import PartitionReply
+from trioka.cluster.controller.isr_changes import PartitionReply
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.controller.reassignments import ReassignmentReply
 from trioka.cluster.decision import ItemResult
-from trioka.cluster.reassignments import ReassignmentReply
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -9,7 +9,7 @@ v2 flexible
 import os.path
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import (
     InvalidRequest,
     InvalidTopic,
@@ -21,7 +21,7 @@ from trioka.protocol.errors import (
 )
 from trioka.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from trioka.storage.directory import LogDirectory
-from trioka.storage.layout import MAX_NAME_BYTES, UNIQUE_DIGITS, DirectoryState, TopicPartition, renamed_directory
+from trioka.storage.files.layout import MAX_NAME_BYTES, UNIQUE_DIGITS, DirectoryState, TopicPartition, renamed_directory
 
 from ..api import handles
 from ..replication.partitions import Replica

@@ -9,7 +9,7 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.features import KRAFT_VERSION
+from trioka.cluster.image.features import KRAFT_VERSION
 from trioka.protocol.errors import InvalidRequest, KafkaError, UnsupportedVersion
 from trioka.protocol.header import API_VERSIONS_KEY
 from trioka.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse

@@ -5,9 +5,9 @@ v1 directory ids, and the leader's endpoints
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.raft_messages import BeginEpoch
-from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
-from trioka.cluster.voters import ReplicaKey
+from trioka.cluster.image.topics import CLUSTER_METADATA_TOPIC
+from trioka.cluster.quorum.raft_messages import BeginEpoch
+from trioka.cluster.quorum.voters import ReplicaKey
 from trioka.protocol.errors import NONE, FencedLeaderEpoch, InvalidRequest, KafkaError
 from trioka.protocol.messages.begin_quorum_epoch import BeginQuorumEpochRequest, BeginQuorumEpochResponse
 

@@ -5,7 +5,7 @@ v1 the type of a member
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import InvalidGroupId, KafkaError, TopicAuthorizationFailed, UnsupportedVersion
 from trioka.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,

@@ -6,7 +6,7 @@ v1 subscription by regular expression; the member chooses its id
 
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import (
     GroupAuthorizationFailed,
     KafkaError,

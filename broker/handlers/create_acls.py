@@ -5,7 +5,7 @@ v1 prefixed resource patterns · v2 flexible · v3 user resources
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import KafkaError, SecurityDisabled
 from trioka.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 

@@ -5,10 +5,10 @@ v2 flexible · v3 on behalf of another owner, with CREATE_TOKENS on that owner
 
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import AclOperation, AclResourceType
-from trioka.cluster.delegation_tokens import USER
-from trioka.cluster.partition import random_uuid
-from trioka.cluster.token_changes import NEVER_MS, TokenCreation
+from trioka.cluster.controller.token_changes import NEVER_MS, TokenCreation
+from trioka.cluster.image.acls import AclOperation, AclResourceType
+from trioka.cluster.image.delegation_tokens import USER
+from trioka.cluster.image.partition import random_uuid
 from trioka.protocol.errors import (
     NONE,
     DelegationTokenAuthorizationFailed,
@@ -25,7 +25,7 @@ from trioka.protocol.primitives import uuid_text
 from ..api import handles
 from ..security.audit import audited_change
 from ..security.guard import ANONYMOUS
-from ..security.token_credentials import is_allowed_to_ask
+from ..security.sasl.token_credentials import is_allowed_to_ask
 
 if TYPE_CHECKING:
     from ..broker import Broker

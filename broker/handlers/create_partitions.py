@@ -6,8 +6,8 @@ Assignments, if any, are those of the new partitions, in order.
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import AclOperation
 from trioka.cluster.decision import ItemResult
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsResponse
 

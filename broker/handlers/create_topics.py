@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.controller.topic_changes import CreatedTopic
 from trioka.cluster.decision import ItemResult
-from trioka.cluster.topic_changes import CreatedTopic
-from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
+from trioka.cluster.image.acls import AclOperation
+from trioka.cluster.image.topics import CLUSTER_METADATA_TOPIC
 from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
 

@@ -5,8 +5,8 @@ v1 prefixed resource patterns · v2 flexible · v3 user resources
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acl_changes import DeletedAcls
-from trioka.cluster.acls import AclFilter, AclOperation
+from trioka.cluster.controller.acl_changes import DeletedAcls
+from trioka.cluster.image.acls import AclFilter, AclOperation
 from trioka.protocol.errors import KafkaError, SecurityDisabled
 from trioka.protocol.messages.delete_acls import DeleteAclsRequest, DeleteAclsResponse
 

@@ -6,7 +6,7 @@ v2 flexible
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.purgatory import DelayedOperation
-from trioka.cluster.topics import BROKER_TOPICS
+from trioka.cluster.image.acls import AclOperation
+from trioka.cluster.image.topics import BROKER_TOPICS
+from trioka.cluster.replication.purgatory import DelayedOperation
 from trioka.protocol.errors import (
     InvalidTopic,
     KafkaError,

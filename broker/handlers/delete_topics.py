@@ -6,7 +6,7 @@ v3 TOPIC_DELETION_DISABLED if delete.topic.enable is false, INVALID_REQUEST befo
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import InvalidRequest, KafkaError, TopicAuthorizationFailed, TopicDeletionDisabled
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from trioka.protocol.primitives import NULL_UUID

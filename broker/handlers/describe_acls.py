@@ -5,7 +5,7 @@ v1 prefixed resource patterns · v2 flexible · v3 user resources
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclFilter, AclOperation
+from trioka.cluster.image.acls import AclFilter, AclOperation
 from trioka.protocol.errors import InvalidRequest, KafkaError, SecurityDisabled
 from trioka.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 

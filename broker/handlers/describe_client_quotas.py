@@ -9,8 +9,8 @@ v1 flexible
 
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.quotas import CLIENT_ID, IP, USER, QuotaEntity
+from trioka.cluster.image.acls import AclOperation
+from trioka.cluster.image.quotas import CLIENT_ID, IP, USER, QuotaEntity
 from trioka.protocol.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError, UnsupportedVersion
 from trioka.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasResponse
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.configs import ConfigResource, ConfigResourceType
-from trioka.cluster.topic_names import check_topic_name
+from trioka.cluster.image.acls import AclOperation
+from trioka.cluster.image.configs import ConfigResource, ConfigResourceType
+from trioka.cluster.placement.topic_names import check_topic_name
 from trioka.protocol.errors import InvalidRequest, KafkaError, UnknownTopicOrPartition
 from trioka.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResponse
 

@@ -7,9 +7,9 @@ v2 flexible · v3 the principal that requested each token
 
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import AclOperation, AclResourceType
-from trioka.cluster.delegation_tokens import is_owner_or_renewer
-from trioka.cluster.security_image import DelegationToken
+from trioka.cluster.image.acls import AclOperation, AclResourceType
+from trioka.cluster.image.delegation_tokens import is_owner_or_renewer
+from trioka.cluster.image.security_image import DelegationToken
 from trioka.protocol.errors import NONE, DelegationTokenAuthDisabled, DelegationTokenRequestNotAllowed, KafkaError
 from trioka.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenRequest,
@@ -17,7 +17,7 @@ from trioka.protocol.messages.describe_delegation_token import (
 )
 
 from ..api import handles
-from ..security.token_credentials import is_allowed_to_ask
+from ..security.sasl.token_credentials import is_allowed_to_ask
 
 if TYPE_CHECKING:
     from ..broker import Broker

@@ -6,7 +6,7 @@ exist
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 

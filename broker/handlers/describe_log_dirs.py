@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
+from trioka.cluster.image.acls import AclOperation
+from trioka.cluster.image.topics import CLUSTER_METADATA_TOPIC
 from trioka.protocol.errors import KafkaError, KafkaStorageError
 from trioka.protocol.messages.describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
 from trioka.storage.directory import LogDirectory
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 
 from ..api import handles

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.topic_names import check_topic_name
+from trioka.cluster.image.acls import AclOperation
+from trioka.cluster.placement.topic_names import check_topic_name
 from trioka.protocol.errors import InvalidTopic, KafkaError, TopicAuthorizationFailed, UnknownTopicOrPartition
 from trioka.protocol.messages.describe_producers import DescribeProducersRequest, DescribeProducersResponse
 

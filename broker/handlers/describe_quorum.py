@@ -10,15 +10,15 @@ v1 timestamps of the last fetch and of the last time a node was caught up · v2 
 
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.raft import NEVER, Leader, Progress
-from trioka.cluster.voters import ReplicaKey
+from trioka.cluster.image.acls import AclOperation
+from trioka.cluster.quorum.raft import NEVER, Leader, Progress
+from trioka.cluster.quorum.voters import ReplicaKey
 from trioka.protocol.errors import KafkaError, NotController, UnknownTopicOrPartition
 from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse, ReplicaState
 from trioka.protocol.primitives import NULL_UUID
 
 from ..api import handles
-from ..quorum.driver import METADATA_PARTITION
+from ..quorum.store import METADATA_PARTITION
 
 if TYPE_CHECKING:
     from ..broker import Broker

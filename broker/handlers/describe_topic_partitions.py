@@ -7,8 +7,8 @@ without names is for all topics.
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.topics import INTERNAL_TOPICS, Topic
+from trioka.cluster.image.acls import AclOperation
+from trioka.cluster.image.topics import INTERNAL_TOPICS, Topic
 from trioka.protocol.errors import InvalidRequest, KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsRequest,

@@ -5,7 +5,7 @@ After a commit or abort, only the partitions that do not have their marker yet a
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.coordinator.transaction import Transaction, check_transactional_id
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse

@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import DuplicateResource, KafkaError, ResourceNotFound
 from trioka.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.controller.elections import ElectionReply
 from trioka.cluster.decision import ItemResult
-from trioka.cluster.elections import ElectionReply
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse
 

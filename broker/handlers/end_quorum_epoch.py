@@ -5,9 +5,9 @@ v0 successors by node id · v1 with their directory ids
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.raft_messages import EndEpoch
-from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
-from trioka.cluster.voters import ReplicaKey
+from trioka.cluster.image.topics import CLUSTER_METADATA_TOPIC
+from trioka.cluster.quorum.raft_messages import EndEpoch
+from trioka.cluster.quorum.voters import ReplicaKey
 from trioka.protocol.errors import NONE, FencedLeaderEpoch, InvalidRequest, KafkaError
 from trioka.protocol.messages.end_quorum_epoch import EndQuorumEpochRequest, EndQuorumEpochResponse
 

@@ -8,7 +8,7 @@ v2 PRODUCER_FENCED · v3 flexible · v4 TRANSACTION_ABORTABLE · v5 each end bum
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.coordinator.decision import Producer
 from trioka.coordinator.transaction import EPOCHS_PER_END, check_transactional_id
 from trioka.protocol.errors import KafkaError

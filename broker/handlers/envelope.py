@@ -7,7 +7,7 @@ response.
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster import host_address
+from trioka.cluster.security import host_address
 from trioka.protocol.errors import (
     NONE,
     InvalidRequest,

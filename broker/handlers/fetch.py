@@ -1,13 +1,13 @@
 """Fetch (1): returns records of partitions. With Produce, the hot path.
 
 The response consists of file ranges; Python copies no record bytes. A fetch that finds fewer than `min_bytes` is parked
-under its partitions (cluster/purgatory.py), reads again when one of them changes, and is answered when there are enough
-bytes or `max_wait_ms` is over.
+under its partitions (cluster/replication/purgatory.py), reads again when one of them changes, and is answered when
+there are enough bytes or `max_wait_ms` is over.
 
 Limits (KIP-74): partitions are read in the order of the request or of its session, each up to its own limit and to the
 bytes left of the whole response; the first partition with records returns at least one batch, however large. A range
-has whole batches only (storage/read_plan.py). A worker thread first loads ranges that are not in the page cache
-(storage/page_cache_probe.py), so the event loop never waits for a disk.
+has whole batches only (storage/reads/read_plan.py). A worker thread first loads ranges that are not in the page cache
+(storage/reads/page_cache_probe.py), so the event loop never waits for a disk.
 
 A result that reaches the end of a partition with linearizable reads is answered once the leader knows that it still
 leads (replication/linearizable_reads.py).
@@ -16,8 +16,8 @@ From the second request on, plain consumers are served by fastpath/fetch.py: a c
 
 **Followers** (requests with a broker id) read up to the log end offset. A fetch offset is recorded on arrival, as the
 follower's progress (replication/transitions.py); requests of other brokers, or with another epoch, change nothing. Only
-changed partitions of a follower's session are read (replication/follower_session.py), so that idle partitions cost
-nothing. Consumers may also read from a follower, up to its high watermark (KIP-392).
+changed partitions of a follower's session are read (replication/fetch_sessions/follower_session.py), so that idle
+partitions cost nothing. Consumers may also read from a follower, up to its high watermark (KIP-392).
 
 v4 read_committed · v5 log start · v7 sessions · v9 leader epochs · v12 diverging epochs · v13 ids · v16 leader hints
 """
@@ -26,9 +26,9 @@ from collections.abc import Container, Coroutine, Hashable, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.healing import HEALER
-from trioka.cluster.purgatory import DelayedOperation
+from trioka.cluster.image.acls import AclOperation
+from trioka.cluster.replication.healing import HEALER
+from trioka.cluster.replication.purgatory import DelayedOperation
 from trioka.protocol.errors import (
     CorruptMessage,
     FencedLeaderEpoch,
@@ -45,17 +45,17 @@ from trioka.protocol.errors import (
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.primitives import RecordBytes
 from trioka.storage.log import Log
-from trioka.storage.page_cache_probe import UncachedRange, uncached_range
-from trioka.storage.small_read import take
+from trioka.storage.reads.page_cache_probe import UncachedRange, uncached_range
+from trioka.storage.reads.small_read import take
 
 from ..api import handles
 from ..metadata.leader_hints import LeaderHints
 from ..network.connection import FETCH_KEY, PENDING
-from ..network.request_quotas import charge_fetch, fetch_limits
-from ..replication.fetch_results import Result, divergence, empty_result, error_response, failed_result
-from ..replication.fetch_session_cache import FIRST_VERSION_BY_ID, CachedPartition, FetchContext
-from ..replication.follower_session import ChangedPartitions
-from ..replication.parked_follower import ParkedFollower, is_caught_up
+from ..network.limits.request_quotas import charge_fetch, fetch_limits
+from ..replication.fetch_sessions.cache import FIRST_VERSION_BY_ID, CachedPartition, FetchContext
+from ..replication.fetch_sessions.fetch_results import Result, divergence, empty_result, error_response, failed_result
+from ..replication.fetch_sessions.follower_session import ChangedPartitions
+from ..replication.fetch_sessions.parked_follower import ParkedFollower, is_caught_up
 from ..replication.partitions import Replica
 from ..replication.request_reads import RequestReads
 from ..security.guard import TOPIC
@@ -63,8 +63,8 @@ from ..security.guard import TOPIC
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..network.connection import Call, Pending
-    from ..tier.fetch_reads import FetchReads
-    from ..tier.remote_read import RemoteRead
+    from ..tier.reads.fetch_reads import FetchReads
+    from ..tier.reads.remote_read import RemoteRead
 
 AbortedTransaction = Result.AbortedTransaction
 

@@ -5,8 +5,8 @@ v1 directory ids, and the leader's endpoint
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.snapshot import SnapshotId
-from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
+from trioka.cluster.image.topics import CLUSTER_METADATA_TOPIC
+from trioka.cluster.quorum.snapshot import SnapshotId
 from trioka.protocol.errors import (
     NONE,
     FencedLeaderEpoch,

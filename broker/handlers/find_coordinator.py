@@ -14,7 +14,7 @@ import re
 from collections.abc import Container, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from trioka.cluster.acls import AclOperation, AclResourceType
+from trioka.cluster.image.acls import AclOperation, AclResourceType
 from trioka.coordinator.partitioning import partition_of
 from trioka.protocol.errors import CoordinatorNotAvailable, InvalidRequest, KafkaError
 from trioka.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse

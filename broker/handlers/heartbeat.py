@@ -7,7 +7,7 @@ v3 static members · v4 flexible
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import CoordinatorLoadInProgress, KafkaError
 from trioka.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from trioka.protocol.schema import Response

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from trioka.cluster.config_changes import check_request
-from trioka.cluster.configs import ConfigOperation, ConfigResource, ConfigResourceType
+from trioka.cluster.controller.config_changes import check_request
 from trioka.cluster.decision import DONE, ItemResult
+from trioka.cluster.image.configs import ConfigOperation, ConfigResource, ConfigResourceType
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,

@@ -11,7 +11,7 @@ two-phase commit, is unstable and not served, as in Kafka.
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.coordinator.decision import Producer
 from trioka.coordinator.transaction import check_transaction_timeout, check_transactional_id
 from trioka.protocol.errors import ClusterAuthorizationFailed, InvalidRequest, KafkaError

@@ -6,7 +6,7 @@ type, and a nullable protocol name · v8 a reason · v9 the leader may skip the 
 
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import GroupAuthorizationFailed, KafkaError
 from trioka.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from trioka.protocol.schema import Response

@@ -5,7 +5,7 @@ v3 several members, static members, and an error for each · v4 flexible · v5 a
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from trioka.protocol.schema import Response

@@ -8,8 +8,8 @@ v0 client metrics only · v1 the requested types, or all types if none is reques
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.configs import ConfigResourceType
+from trioka.cluster.image.acls import AclOperation
+from trioka.cluster.image.configs import ConfigResourceType
 from trioka.protocol.errors import KafkaError, UnsupportedVersion
 from trioka.protocol.messages.list_config_resources import ListConfigResourcesRequest, ListConfigResourcesResponse
 

@@ -5,7 +5,7 @@ v3 flexible · v4 filter by state · v5 filter by type. Filters ignore case; unk
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.reassignments import ongoing
+from trioka.cluster.controller.reassignments import ongoing
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,

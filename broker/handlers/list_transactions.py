@@ -6,9 +6,9 @@ ids without an open transaction · v2 filter by a pattern (RE2) that must match 
 
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
+from trioka.coordinator.consumer.subscription_pattern import name_matcher
 from trioka.coordinator.decision import Now
-from trioka.coordinator.subscription_pattern import name_matcher
 from trioka.coordinator.transaction import Phase
 from trioka.coordinator.transactions import ListFilter
 from trioka.protocol.errors import KafkaError

@@ -16,8 +16,8 @@ import logging
 from collections.abc import Container, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.topics import INTERNAL_TOPICS, Topic
+from trioka.cluster.image.acls import AclOperation
+from trioka.cluster.image.topics import INTERNAL_TOPICS, Topic
 from trioka.protocol.errors import (
     InvalidRequest,
     InvalidTopic,

@@ -1,7 +1,7 @@
 """The quota controller_mutation_rate on the active controller, for CreateTopics, CreatePartitions and DeleteTopics.
 
 Only the controller sees the changes of all clients on all brokers, so it decides. The broker with the client's
-connection reads the throttle time from the response and mutes the connection (network/request_quotas.py).
+connection reads the throttle time from the response and mutes the connection (network/limits/request_quotas.py).
 """
 
 from typing import TYPE_CHECKING

@@ -10,7 +10,7 @@ STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND · v10 topics by id
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from trioka.protocol.schema import Response

@@ -5,7 +5,7 @@ Offsets of a topic that a member is subscribed to are kept (GROUP_SUBSCRIBED_TO_
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
 from trioka.protocol.schema import Response

@@ -8,7 +8,7 @@ groups · v9 consumer groups (KIP-848) · v10 topics by id
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.coordinator.offset_requests import fetch_error
 from trioka.protocol.errors import KafkaError, TopicAuthorizationFailed
 from trioka.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse

@@ -5,7 +5,8 @@ it to its file before more bytes are received. Each partition has its own result
 affect the others.
 
 acks=all waits, for partitions with other replicas, until all in-sync replicas have the records (I1). The request is
-parked under its partitions (cluster/purgatory.py) and checked when a high watermark advances or a leader changes.
+parked under its partitions (cluster/replication/purgatory.py) and checked when a high watermark advances or a leader
+changes.
 
 acks=0 has no response; after an error the connection is closed, which is the only possible signal to the client. An
 error has a message only if it concerns single records, and a log start offset only if it comes from the log. Most
@@ -23,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import trio
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.purgatory import DelayedOperation
-from trioka.cluster.topics import BROKER_TOPICS, REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.image.acls import AclOperation
+from trioka.cluster.image.topics import BROKER_TOPICS, REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.replication.purgatory import DelayedOperation
 from trioka.protocol.batch import CODEC_MASK, TRANSACTIONAL, single_batch_header
 from trioka.protocol.compression import Codec
 from trioka.protocol.errors import (

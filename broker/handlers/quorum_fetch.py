@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.raft_messages import EpochAndOffset, RaftFetchRequest, RaftFetchResponse
-from trioka.cluster.topics import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
-from trioka.cluster.voters import ReplicaKey
+from trioka.cluster.image.topics import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
+from trioka.cluster.quorum.raft_messages import EpochAndOffset, RaftFetchRequest, RaftFetchResponse
+from trioka.cluster.quorum.voters import ReplicaKey
 from trioka.protocol.errors import InvalidRequest, KafkaError, UnknownTopicId, UnknownTopicOrPartition
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 

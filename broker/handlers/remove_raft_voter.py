@@ -3,8 +3,8 @@ is committed."""
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.voters import ReplicaKey
+from trioka.cluster.image.acls import AclOperation
+from trioka.cluster.quorum.voters import ReplicaKey
 from trioka.protocol.errors import NONE, KafkaError
 from trioka.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest, RemoveRaftVoterResponse
 

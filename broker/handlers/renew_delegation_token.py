@@ -5,7 +5,7 @@ v2 flexible
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.token_changes import NEVER_MS, TokenChange
+from trioka.cluster.controller.token_changes import NEVER_MS, TokenChange
 from trioka.protocol.errors import DelegationTokenRequestNotAllowed, KafkaError
 from trioka.protocol.messages.renew_delegation_token import (
     RenewDelegationTokenRequest,
@@ -14,7 +14,7 @@ from trioka.protocol.messages.renew_delegation_token import (
 
 from ..api import handles
 from ..security.audit import audited_change
-from ..security.token_credentials import is_allowed_to_ask
+from ..security.sasl.token_credentials import is_allowed_to_ask
 
 if TYPE_CHECKING:
     from ..broker import Broker

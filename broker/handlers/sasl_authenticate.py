@@ -13,7 +13,7 @@ from trioka.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, 
 from trioka.protocol.sasl.exchange import Challenge, Computation
 
 from ..api import handles
-from ..security.pre_auth import LoggedIn, PreAuth, Refused, SaslState
+from ..security.sasl.pre_auth import LoggedIn, PreAuth, Refused, SaslState
 
 if TYPE_CHECKING:
     from ..broker import Broker

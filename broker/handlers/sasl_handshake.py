@@ -15,7 +15,7 @@ from trioka.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHa
 from trioka.protocol.sasl.exchange import Failed
 
 from ..api import handles
-from ..security.pre_auth import PreAuth, SaslState
+from ..security.sasl.pre_auth import PreAuth, SaslState
 
 if TYPE_CHECKING:
     from ..broker import Broker

@@ -5,7 +5,7 @@ v3 static members · v4 flexible · v5 protocol type and name, both required
 
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import InconsistentGroupProtocol, KafkaError
 from trioka.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from trioka.protocol.schema import Response

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.coordinator.decision import Decision, Now, Producer, RequestId
 from trioka.coordinator.groups import GroupCoordinator
 from trioka.protocol.errors import (

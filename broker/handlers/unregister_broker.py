@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 

@@ -6,9 +6,9 @@ they all succeed, or the response has only an error
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.acls import AclOperation
-from trioka.cluster.controller import Controller
+from trioka.cluster.controller.controller import Controller
 from trioka.cluster.decision import Decision, ItemResult
+from trioka.cluster.image.acls import AclOperation
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.internal_records.metadata import NoOpRecord
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest, UpdateFeaturesResponse

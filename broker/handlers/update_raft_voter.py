@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.voters import ReplicaKey
+from trioka.cluster.quorum.voters import ReplicaKey
 from trioka.protocol.errors import NONE, FencedLeaderEpoch, KafkaError, UnknownLeaderEpoch
 from trioka.protocol.internal_records.control import VotersRecord
 from trioka.protocol.messages.update_raft_voter import UpdateRaftVoterRequest, UpdateRaftVoterResponse

@@ -7,7 +7,7 @@ v1 directory ids: a request for the vote of another directory is rejected · v2 
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
+from trioka.cluster.image.topics import CLUSTER_METADATA_TOPIC
 from trioka.protocol.errors import NONE, FencedLeaderEpoch, KafkaError
 from trioka.protocol.messages.vote import VoteRequest, VoteResponse
 

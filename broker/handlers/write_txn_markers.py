@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 from trioka.coordinator.decision import Producer
 from trioka.coordinator.transaction import TopicPartition
 from trioka.protocol.errors import KafkaError

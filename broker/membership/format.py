@@ -12,14 +12,14 @@ from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Final, NamedTuple
 
-from trioka.cluster.features import KRAFT_VERSION, SUPPORTED
-from trioka.cluster.metadata_log import MetadataRecord
-from trioka.cluster.partition import random_uuid
-from trioka.cluster.snapshot import build_snapshot, snapshot_name
+from trioka.cluster.image.features import KRAFT_VERSION, SUPPORTED
+from trioka.cluster.image.partition import random_uuid
+from trioka.cluster.quorum.metadata_log import MetadataRecord
+from trioka.cluster.quorum.snapshot import build_snapshot, snapshot_name
 from trioka.protocol.internal_records.control import VotersRecord
-from trioka.storage.checkpoint import MetaProperties, write_meta_properties
-from trioka.storage.disk import Disk, make_durable_directory
-from trioka.storage.layout import BOOTSTRAP, META_PROPERTIES
+from trioka.storage.files.checkpoint import MetaProperties, write_meta_properties
+from trioka.storage.files.disk import Disk, make_durable_directory
+from trioka.storage.files.layout import BOOTSTRAP, META_PROPERTIES
 
 from ..config.listeners import Node
 from ..quorum.store import EMPTY_SNAPSHOT, METADATA_PARTITION

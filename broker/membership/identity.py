@@ -10,15 +10,15 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
-from trioka.cluster.features import KRAFT_VERSION, SUPPORTED
-from trioka.cluster.partition import random_uuid
+from trioka.cluster.image.features import KRAFT_VERSION, SUPPORTED
+from trioka.cluster.image.partition import random_uuid
 from trioka.protocol.internal_records.control import VotersRecord
 from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.primitives import uuid_text
-from trioka.storage.checkpoint import MetaProperties, read_meta_properties, write_meta_properties
 from trioka.storage.directory import ForeignDirectory, LogDirectory
-from trioka.storage.disk import Disk
-from trioka.storage.layout import META_PROPERTIES
+from trioka.storage.files.checkpoint import MetaProperties, read_meta_properties, write_meta_properties
+from trioka.storage.files.disk import Disk
+from trioka.storage.files.layout import META_PROPERTIES
 
 from ..config.listeners import Node
 from ..network.listener import local_host_name

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trioka.cluster.brokers import NOT_REGISTERED
-from trioka.cluster.metadata_log import DIRECTORIES_SINCE
-from trioka.cluster.partition import Partition, RecoveryState
-from trioka.cluster.topics import Topic
+from trioka.cluster.image.brokers import NOT_REGISTERED
+from trioka.cluster.image.partition import Partition, RecoveryState
+from trioka.cluster.image.topics import Topic
+from trioka.cluster.quorum.metadata_log import DIRECTORIES_SINCE
 from trioka.protocol.errors import (
     NONE,
     DuplicateBrokerRegistration,
@@ -35,7 +35,7 @@ from trioka.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDir
 from trioka.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from trioka.protocol.messages.broker_registration import BrokerRegistrationRequest
 from trioka.protocol.schema import Request
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.layout import TopicPartition
 
 from ..config.addresses import Endpoint
 from ..config.node_keys import (

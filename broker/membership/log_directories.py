@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
-from trioka.cluster.voters import ReplicaKey, VoterSet
+from trioka.cluster.quorum.voters import ReplicaKey, VoterSet
 from trioka.storage.directory import LogDirectory
-from trioka.storage.disk import Disk
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.disk import Disk
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log_config import LogConfig
 
 from ..clock import Clock

@@ -4,7 +4,7 @@ that this broker does not lead. They save clients a Metadata request.
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from trioka.cluster.partition import Partition
+from trioka.cluster.image.partition import Partition
 from trioka.protocol.messages.fetch import FetchResponse
 from trioka.protocol.messages.produce import ProduceResponse
 

@@ -12,7 +12,7 @@ in each response and do not last.
 
 from typing import Final, NamedTuple, cast
 
-from trioka.cluster.topics import Topic
+from trioka.cluster.image.topics import Topic
 from trioka.protocol.codec import encode_part
 from trioka.protocol.messages.metadata import MetadataResponse
 

@@ -182,7 +182,7 @@ OK, NOT_FOUND = 200, 404
 
 def registry_lookup(urls: tuple[str, ...], user_info: str | None) -> Lookup:
     """Requests ids from the first of these registries that answers."""
-    from ..security.http_get import GetFailed, http_get
+    from ..security.sasl.http_get import GetFailed, http_get
 
     headers = [] if user_info is None else [("Authorization", f"Basic {b64encode(user_info.encode()).decode()}")]
     contexts: dict[str, ssl.SSLContext] = {}

@@ -6,9 +6,9 @@ is fenced, unregistered or not on this listener, or if their log directory has f
 
 from typing import NamedTuple
 
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.partition import LOST_DIRECTORY, Partition, is_reserved_directory
-from trioka.cluster.topic_names import check_topic_name
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.image.partition import LOST_DIRECTORY, Partition, is_reserved_directory
+from trioka.cluster.placement.topic_names import check_topic_name
 from trioka.protocol.errors import (
     InvalidTopic,
     KafkaError,

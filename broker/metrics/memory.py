@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from trioka.cluster.topic_overrides import is_memory_topic
+from trioka.cluster.placement.topic_overrides import is_memory_topic
 
 from ..config.trioka_keys import METRICS_MAX_PARTITIONS
 from ..replication.partitions import Replica

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from trioka import __version__
-from trioka.cluster.partition import Partition
+from trioka.cluster.image.partition import Partition
 from trioka.protocol.errors import error_class
 
 from ..config.trioka_keys import METRICS_MAX_PARTITIONS

@@ -6,7 +6,7 @@ Kafka's own names count per topic; what a partition lacks is computed from its l
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from trioka.cluster.remote_log_plan import NotCopied, not_copied
+from trioka.cluster.remote_log.plan import NotCopied, not_copied
 from trioka.protocol.errors import KafkaError
 
 from ..config.trioka_keys import METRICS_MAX_PARTITIONS

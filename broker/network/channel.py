@@ -12,7 +12,7 @@ import os
 import select
 from typing import Final, Protocol
 
-from trioka.storage.file_pool import FileRange
+from trioka.storage.files.file_pool import FileRange
 
 from .connection import Connection
 from .transport import Buffer, Transport

@@ -38,7 +38,7 @@ from trioka.protocol.schema import Request, Response
 
 from ..config.addresses import SecurityProtocol
 from ..security.guard import ANONYMOUS
-from ..security.pre_auth import PreAuth, SaslState, SessionExpired
+from ..security.sasl.pre_auth import PreAuth, SaslState, SessionExpired
 
 if TYPE_CHECKING:
     from trioka.protocol.messages.fetch import FetchRequest
@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
     from ..fastpath.fast_path import FastPath
     from ..security.permit import Permit
-    from ..security.tls_context import TlsSession
-    from .channel_mute import ChannelMute
-    from .charge import Charge
+    from ..security.tls.context import TlsSession
     from .dispatch import Dispatch, Route
+    from .limits.channel_mute import ChannelMute
+    from .limits.charge import Charge
 
 log = logging.getLogger("trioka.dispatch")
 
@@ -176,7 +176,7 @@ class Connection:
         max_login_bytes: int = MAX_REQUEST_BYTES,
         now: float = 0.0,
     ) -> None:
-        self.host = host  # spelled as in cluster/host_address.py
+        self.host = host  # spelled as in cluster/security/host_address.py
         self.peer = f"{host}:{port}"  # for the log
         self.principal = ANONYMOUS  # until the login is complete
         self.is_token_authenticated = False

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from trioka.cluster.image_delta import Change, QuotaChanged, TokenChanged
+from trioka.cluster.image.image_delta import Change, QuotaChanged, TokenChanged
 
 from ..config.addresses import SecurityProtocol
 from ..config.layers import Config, ConfigError
@@ -12,7 +12,7 @@ from ..config.listeners import node_of
 from ..config.network_keys import SOCKET_REQUEST_MAX_BYTES
 from ..config.security_keys import SASL_SERVER_MAX_RECEIVE_SIZE
 from .connection import Connection
-from .request_quotas import follow_quotas
+from .limits.request_quotas import follow_quotas
 
 if TYPE_CHECKING:
     from ..broker import Broker

@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from trioka.storage.file_pool import FilePool
+from trioka.storage.files.file_pool import FilePool
 
 SHORTAGE_WAIT_S: Final = 0.1  # after storage.sync.SHORTAGE_TRIES waits the client gets a retriable error
 

@@ -32,16 +32,16 @@ from trioka.protocol.schema import Request
 from ..api import BROKER, CONTROLLER, CONTROLLER_HANDLERS, SUPPORTED_APIS, ApiSpec, Handler
 from ..counters.errors import ErrorCounts
 from ..counters.latency import RequestLatencies
-from ..security.pre_auth import PreAuth, Refused
-from .charge import timed
+from ..security.sasl.pre_auth import PreAuth, Refused
 from .connection import FETCH_KEY, PENDING, Call, CallResponse, Connection, Pending
+from .limits.charge import timed
 
 if TYPE_CHECKING:
     from ..broker import Broker
     from ..fastpath.fast_path import FastPath
     from ..fastpath.registry import FastPathRegistry
-    from ..security.logins import Logins
-    from .request_quotas import RequestQuotas
+    from ..security.sasl.logins import Logins
+    from .limits.request_quotas import RequestQuotas
 
 log = logging.getLogger("trioka.dispatch")
 

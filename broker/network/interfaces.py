@@ -17,11 +17,12 @@ def log_warning(peer: str, message: str, *arguments: object) -> None:
 
 class ConnectionFactory(Protocol):
     def __call__(self, *, host: str, port: int, listener: str) -> Connection | None:
-        """The protocol side of an accepted socket; None refuses it. `host` is spelled as in cluster/host_address.py."""
+        """The protocol side of an accepted socket; None refuses it. `host` is spelled as in
+        cluster/security/host_address.py."""
 
 
 class HoldsNotifications(Protocol):
-    """The purgatory (cluster/purgatory.py)."""
+    """The purgatory (cluster/replication/purgatory.py)."""
 
     def hold(self) -> None: ...
 

@@ -17,7 +17,7 @@ from .connection import Call, Connection
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from ..security.pre_auth import PreAuth
+    from ..security.sasl.pre_auth import PreAuth
     from .dispatch import Route
 
 
@@ -35,7 +35,7 @@ class InternalConnection:
         is_token_authenticated: bool,
         security_protocol: SecurityProtocol | None,
     ) -> None:
-        self.host = host  # spelled as in cluster/host_address.py
+        self.host = host  # spelled as in cluster/security/host_address.py
         self.peer = f"{host}:0"
         self.listener = listener
         self.client_id = client_id

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.host_address import client_host
+from trioka.cluster.security.host_address import client_host
 
 if TYPE_CHECKING:
-    from ..security.tls_context import ServerTls
+    from ..security.tls.context import ServerTls
 
 log = logging.getLogger("trioka.network")
 

@@ -26,7 +26,7 @@ from .server import RECEIVE_BUFFER, SEND_BUFFER
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from .tls_reload import TlsReload
+    from .tls.reload import TlsReload
 
 log = logging.getLogger("trioka.listening")
 
@@ -74,8 +74,8 @@ class ListenerManager:
         backlog = self._broker.config[SOCKET_LISTEN_BACKLOG_SIZE]
         if not endpoint.protocol.tls:
             return listen(endpoint.name, endpoint.host or "0.0.0.0", endpoint.port, backlog)
-        from ..security.tls_context import server_context  # ssl is imported only if it is used
-        from .tls_reload import TlsReload
+        from ..security.tls.context import server_context  # ssl is imported only if it is used
+        from .tls.reload import TlsReload
 
         tls = server_context(self._broker.config, endpoint.name, is_sasl=endpoint.protocol.sasl)
         listener = listen(endpoint.name, endpoint.host or "0.0.0.0", endpoint.port, backlog)
@@ -94,7 +94,7 @@ class ListenerManager:
                 self.tls.check(after)
             for endpoint in node_of(after).broker_listeners:
                 if endpoint.protocol.tls and endpoint.name not in self._listeners:
-                    from ..security.tls_context import server_context
+                    from ..security.tls.context import server_context
 
                     server_context(after, endpoint.name, is_sasl=endpoint.protocol.sasl)
         except ValueError as error:

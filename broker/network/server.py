@@ -19,8 +19,8 @@ Blocking and being woken costs three times as much as a small request, and the c
 client sent its next request within `FAST_CLIENT_S`, the task busy-polls for up to `SPIN_S` before it blocks; otherwise
 it blocks at once.
 
-Requests that wait (for records, or for replicas) are checked once, at the end of a round (cluster/purgatory.py), and
-their responses are sent by one call for each connection.
+Requests that wait (for records, or for replicas) are checked once, at the end of a round
+(cluster/replication/purgatory.py), and their responses are sent by one call for each connection.
 
 While small responses are being sent (`SMALL_RECENT_S`), a large response is sent in chunks, and requests that arrived
 meanwhile are served between two chunks.
@@ -41,12 +41,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.host_address import client_host
+from trioka.cluster.security.host_address import client_host
 from trioka.protocol.frame import KEPT_BYTES, RECEIVE_BUFFER_BYTES
-from trioka.storage.disk import descriptor_limit
-from trioka.storage.file_pool import reserved_descriptors
+from trioka.storage.files.disk import descriptor_limit
+from trioka.storage.files.file_pool import reserved_descriptors
 
-from ..security.pre_auth import PreAuth, is_above_limit
+from ..security.sasl.pre_auth import PreAuth, is_above_limit
 from .channel import CHUNK_BYTES, READ, SMALL_RANGE_BYTES, Channel
 from .connection import Connection
 from .interfaces import ConnectionFactory, HoldsNotifications, Poll, log_warning
@@ -55,7 +55,7 @@ from .transport import SocketTransport
 
 if TYPE_CHECKING:
     from ..fastpath.coalescer import ProduceCoalescer
-    from .tls_handshakes import TlsHandshakes
+    from .tls.handshakes import TlsHandshakes
 
 log = logging.getLogger("trioka.network")
 
@@ -133,7 +133,7 @@ class SocketServer:
 
     def add(self, listener: Listener) -> None:
         if listener.tls is not None and self.handshakes is None:
-            from .tls_handshakes import TlsHandshakes  # ssl is imported only if it is used
+            from .tls.handshakes import TlsHandshakes  # ssl is imported only if it is used
 
             self.handshakes = TlsHandshakes(self, self._epoll, self._open_channel)
         self._listeners[listener.socket.fileno()] = listener
@@ -538,7 +538,7 @@ class SocketServer:
         channel.connection.on_output = lambda: self._on_output(channel)
         self._channels[channel.descriptor] = channel
 
-    # -- for TLS (tls_handshakes.py) -----------------------------------------------------------------------------------
+    # -- for TLS (tls/handshakes.py) -----------------------------------------------------------------------------------
 
     def now(self) -> float:
         return self._now()

@@ -1,7 +1,7 @@
 """How the bytes of one connection are received and sent.
 
 `Channel` and the server use sockets through this interface only. The plain socket is implemented here, TLS in
-tls_transport.py. A transport that transforms bytes cannot send a file without reading it: its `can_sendfile` is false,
+tls/transport.py. A transport that transforms bytes cannot send a file without reading it: its `can_sendfile` is false,
 and the channel passes the bytes of file ranges in chunks.
 
 All calls are non-blocking: BlockingIOError means that the kernel cannot take bytes or has none now.

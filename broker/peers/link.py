@@ -10,7 +10,7 @@ import trio
 from .peer_socket import PeerSocket
 
 if TYPE_CHECKING:
-    from ..security.tls_context import ClientTls
+    from ..security.tls.context import ClientTls
 
 MAX_RESPONSE_BYTES: Final = 128 * 1024 * 1024  # a Fetch response has at most fetch.max.bytes (55 MiB) plus one batch
 INITIAL_BUFFER_BYTES: Final = 64 * 1024

@@ -1,6 +1,6 @@
 """Requests to other nodes: one connection per address and purpose.
 
-A connection to a listener with TLS or SASL is secured before its first request (security/peer_security.py): by a
+A connection to a listener with TLS or SASL is secured before its first request (security/tls/peer_security.py): by a
 handshake, then a login, which is repeated before its session ends. A failure of either is logged, because retries do
 not repair it.
 
@@ -32,7 +32,7 @@ from trioka.protocol.messages.api_versions import ApiVersionsRequest, ApiVersion
 from trioka.protocol.schema import Request, Response
 
 from ..api import SUPPORTED_APIS
-from ..security.peer_security import PeerSecurity
+from ..security.tls.peer_security import PeerSecurity
 from .link import PeerConnection, dial
 from .peer_socket import NotSecured
 

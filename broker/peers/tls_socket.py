@@ -12,7 +12,7 @@ from typing import Final
 
 import trio
 
-from ..security.tls_context import ClientTls
+from ..security.tls.context import ClientTls
 from .peer_socket import NotSecured, PeerSocket
 
 SLICE_BYTES: Final = 16 * 1024  # a TLS record; a MemoryBIO never shrinks

@@ -1,7 +1,7 @@
 """The metadata quorum on this node: carries out Raft's actions, appends the controller's decisions, replays the log.
 
-`cluster/raft.py` decides; this module acts in the given order: state is persisted before any later message is sent
-(K1), records are appended, truncated, committed.
+`cluster/quorum/raft.py` decides; this module acts in the given order: state is persisted before any later message is
+sent (K1), records are appended, truncated, committed.
 
     decided by the controller ─→ appended ─→ durable here and at a majority ─→ replayed ─→ applied ─→ answered
     fetched from the leader   ─→ appended ─→ durable here, and acknowledged ─┘
@@ -23,16 +23,17 @@ from typing import Final, TypeVar
 
 import trio
 
-from trioka.cluster.brokers import FeatureRange
-from trioka.cluster.controller import Controller
+from trioka.cluster.controller.controller import Controller
 from trioka.cluster.decision import Decision
-from trioka.cluster.features import KRAFT_VERSION
-from trioka.cluster.image_delta import Change
-from trioka.cluster.image_diff import differences
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.metadata_log import ControlMessage, MetadataRecord, build_batch, build_control_batch, read_batch
-from trioka.cluster.raft import Leader, Raft, RaftSettings
-from trioka.cluster.raft_messages import (
+from trioka.cluster.image.brokers import FeatureRange
+from trioka.cluster.image.features import KRAFT_VERSION
+from trioka.cluster.image.image_delta import Change
+from trioka.cluster.image.image_diff import differences
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.quorum import metadata_log
+from trioka.cluster.quorum.metadata_log import ControlMessage, MetadataRecord
+from trioka.cluster.quorum.raft import Leader, Raft, RaftSettings
+from trioka.cluster.quorum.raft_messages import (
     Action,
     AppendVoters,
     BecomeLeader,
@@ -43,21 +44,19 @@ from trioka.cluster.raft_messages import (
     StepDown,
     Truncate,
 )
-from trioka.cluster.snapshot import Snapshot, SnapshotId, build_snapshot
-from trioka.cluster.voters import ReplicaKey
+from trioka.cluster.quorum.snapshot import Snapshot, SnapshotId, build_snapshot
+from trioka.cluster.quorum.voters import ReplicaKey
 from trioka.protocol import batch
 from trioka.protocol.errors import KafkaError, KafkaStorageError, NotController
 from trioka.protocol.internal_records.control import KRaftVersionRecord, LeaderChangeMessage, Voter, VotersRecord
 from trioka.storage.directory import ForeignDirectory
-from trioka.storage.sync import retry_out_of_descriptors
+from trioka.storage.files.sync import retry_out_of_descriptors
 
 from ..clock import Clock
 from ..config.addresses import Endpoint, Server
 from ..config.listeners import Node
 from ..network.descriptors import free_descriptors
-from .store import METADATA_PARTITION, READ_BYTES, QuorumSettings, QuorumStore
-
-__all__ = ["METADATA_PARTITION", "Quorum", "QuorumSettings"]
+from .store import READ_BYTES, QuorumSettings, QuorumStore
 
 log = logging.getLogger("trioka.quorum")
 
@@ -353,7 +352,7 @@ class Quorum:
         self.append_control(messages)
 
     def append_control(self, messages: Sequence[ControlMessage]) -> int:
-        data = build_control_batch(
+        data = metadata_log.build_control_batch(
             messages, base_offset=self.log.log_end_offset, epoch=self.epoch, now_ms=self._clock.now_ms()
         )
         return self._append(data)
@@ -452,7 +451,7 @@ class Quorum:
         changes: list[Change] = []
         for header in batch.headers(data):
             if not header.is_control:
-                for entry in read_batch(data, header):
+                for entry in metadata_log.read_batch(data, header):
                     if entry.offset >= start and entry.record is not None:
                         changes += self.metadata.replay(entry.record, entry.offset, entry.epoch)
                 self._contained_ms = header.max_timestamp
@@ -501,7 +500,7 @@ class Quorum:
         if not self.raft.is_leader or self.epoch != epoch:
             raise NotController
         start = self.log.log_end_offset
-        data = build_batch(
+        data = metadata_log.build_batch(
             records,
             base_offset=start,
             epoch=epoch,

@@ -22,8 +22,9 @@ from typing import Final
 
 import trio
 
-from trioka.cluster.raft import Follower
-from trioka.cluster.raft_messages import (
+from trioka.cluster.image.topics import CLUSTER_METADATA_TOPIC
+from trioka.cluster.quorum.raft import Follower
+from trioka.cluster.quorum.raft_messages import (
     BeginEpoch,
     EndEpoch,
     EpochAndOffset,
@@ -34,9 +35,8 @@ from trioka.cluster.raft_messages import (
     RaftVoteRequest,
     SendRequest,
 )
-from trioka.cluster.snapshot import Snapshot, SnapshotId, read_snapshot
-from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
-from trioka.cluster.voters import ReplicaKey
+from trioka.cluster.quorum.snapshot import Snapshot, SnapshotId, read_snapshot
+from trioka.cluster.quorum.voters import ReplicaKey
 from trioka.protocol.errors import (
     NONE,
     ClusterAuthorizationFailed,

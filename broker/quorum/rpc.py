@@ -7,7 +7,8 @@ INVALID_REQUEST.
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
-from trioka.cluster.raft_messages import (
+from trioka.cluster.image.topics import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
+from trioka.cluster.quorum.raft_messages import (
     BeginEpoch,
     EndEpoch,
     EpochAndOffset,
@@ -17,8 +18,7 @@ from trioka.cluster.raft_messages import (
     RaftVoteRequest,
     RaftVoteResponse,
 )
-from trioka.cluster.topics import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
-from trioka.cluster.voters import ReplicaKey
+from trioka.cluster.quorum.voters import ReplicaKey
 from trioka.protocol.errors import (
     NONE,
     FencedLeaderEpoch,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
-from trioka.cluster.voters import ReplicaKey
+from trioka.cluster.image.topics import CLUSTER_METADATA_TOPIC
+from trioka.cluster.quorum.voters import ReplicaKey
 from trioka.protocol.errors import InconsistentClusterId, InvalidRequest, InvalidVoterKey
 
 from ..config.addresses import Server

@@ -5,8 +5,8 @@ other nodes.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from trioka.cluster.controller import Controller
-from trioka.cluster.raft import RaftSettings
+from trioka.cluster.controller.controller import Controller
+from trioka.cluster.quorum.raft import RaftSettings
 
 from ..config.node_keys import (
     CONTROLLER_QUORUM_ELECTION_BACKOFF_MAX_MS,

@@ -14,11 +14,12 @@ older segments can be deleted.
 from collections.abc import Sequence
 from typing import Final
 
-from trioka.cluster.bootstrap import fresh_records
-from trioka.cluster.metadata_log import MetadataRecord, read_batch
-from trioka.cluster.quorum_state import decode_quorum_state, encode_quorum_state
-from trioka.cluster.raft_messages import EpochAndOffset, PersistentState
-from trioka.cluster.snapshot import (
+from trioka.cluster.controller.bootstrap import fresh_records
+from trioka.cluster.image.topics import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
+from trioka.cluster.quorum.metadata_log import MetadataRecord, read_batch
+from trioka.cluster.quorum.quorum_state import decode_quorum_state, encode_quorum_state
+from trioka.cluster.quorum.raft_messages import EpochAndOffset, PersistentState
+from trioka.cluster.quorum.snapshot import (
     Snapshot,
     SnapshotId,
     build_snapshot,
@@ -26,17 +27,16 @@ from trioka.cluster.snapshot import (
     read_snapshot,
     snapshot_name,
 )
-from trioka.cluster.topics import CLUSTER_METADATA_TOPIC, CLUSTER_METADATA_TOPIC_ID
-from trioka.cluster.voters import BEFORE_THE_LOG, ReplicaKey, VoterHistory, VoterSet
+from trioka.cluster.quorum.voters import BEFORE_THE_LOG, ReplicaKey, VoterHistory, VoterSet
 from trioka.protocol import batch
 from trioka.protocol.internal_records.control import KRaftVersionRecord, VotersRecord
 from trioka.protocol.internal_records.quorum_state import QuorumStateData
 from trioka.protocol.lazy_dataclass import frozen
 from trioka.protocol.primitives import NULL_UUID
-from trioka.storage import retention
 from trioka.storage.append_validation import AppendOrigin
+from trioka.storage.cleaning import retention
 from trioka.storage.directory import LogDirectory
-from trioka.storage.layout import BOOTSTRAP, QUORUM_STATE, TopicPartition
+from trioka.storage.files.layout import BOOTSTRAP, QUORUM_STATE, TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import FOREVER_MS, NO_LIMIT, LogConfig
 

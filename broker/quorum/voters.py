@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trioka import __version__
-from trioka.cluster.features import KRAFT_VERSION, SUPPORTED
-from trioka.cluster.voters import ReplicaKey, VoterSet
+from trioka.cluster.image.features import KRAFT_VERSION, SUPPORTED
+from trioka.cluster.quorum.voters import ReplicaKey, VoterSet
 from trioka.protocol.errors import (
     NONE,
     InvalidRequest,

@@ -11,23 +11,23 @@ from typing import Final, NamedTuple, Protocol, TypeGuard, TypeVar
 
 import trio
 
-from trioka.cluster.brokers import Broker as Registration
-from trioka.cluster.configs import ConfigResourceType
-from trioka.cluster.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
-from trioka.cluster.leader_state import UNKNOWN, LeaderState
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.partition import NO_LEADER, Partition, is_reserved_directory
-from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
+from trioka.cluster.image.brokers import Broker as Registration
+from trioka.cluster.image.configs import ConfigResourceType
+from trioka.cluster.image.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.image.partition import NO_LEADER, Partition, is_reserved_directory
+from trioka.cluster.image.topics import CLUSTER_METADATA_TOPIC
+from trioka.cluster.replication.leader_state import UNKNOWN, LeaderState
 from trioka.protocol.errors import KafkaError, KafkaStorageError
 from trioka.protocol.primitives import uuid_text
 from trioka.storage.directory import LogDirectory
-from trioka.storage.failstop_disk import OutOfDescriptors
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.failstop_disk import OutOfDescriptors
+from trioka.storage.files.layout import TopicPartition
+from trioka.storage.files.sync import retry_out_of_descriptors
 from trioka.storage.leader_epochs import Prepared
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.log_move import longer_copy
-from trioka.storage.sync import retry_out_of_descriptors
 
 from ..clock import Clock
 from ..network.descriptors import free_descriptors

@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from trioka.storage.page_cache_probe import UncachedRange, warm, warmed
+from trioka.storage.reads.page_cache_probe import UncachedRange, warm, warmed
 
 THREADS: Final = 4
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING
 
-from trioka.cluster.purgatory import DelayedOperation
+from trioka.cluster.replication.purgatory import DelayedOperation
 from trioka.protocol.errors import KafkaError, RequestTimedOut, UnknownServerError
 
 from .partitions import Replica

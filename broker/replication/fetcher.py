@@ -6,15 +6,16 @@ leader's high watermark and log start offset apply up to the follower's log end 
 the appended records to the leader, so records that must be durable first (flush.messages) are flushed before.
 
 Where the logs diverge, the leader returns the diverging epoch, and the follower truncates its log by epochs
-(cluster/leader_state.py) until they agree. A replica whose end is before the leader's log start offset restarts there
-with an empty log.
+(cluster/replication/leader_state.py) until they agree. A replica whose end is before the leader's log start offset
+restarts there with an empty log.
 
 Records that the leader has only in the object store are not copied: the replica begins behind them
 (remote_beginning.py), in a task of its own, and is fetched from then on.
 
-A damaged log (storage/quarantine.py) is appended to as usual while it is healed (healing.py). Only if the damage is not
-committed yet (cluster/healing.py), fetches start at the damage. The leader's records then replace the damaged ones; if
-the leader has no records there, the log is truncated as soon as this replica is out of the ISR (S6).
+A damaged log (storage/segments/quarantine.py) is appended to as usual while it is healed (healing.py). Only if the
+damage is not committed yet (cluster/replication/healing.py), fetches start at the damage. The leader's records then
+replace the damaged ones; if the leader has no records there, the log is truncated as soon as this replica is out of the
+ISR (S6).
 
 A leader may have thousands of partitions, few of which get records, and every record causes a fetch. So the request is
 kept between rounds, and a round looks only at partitions with new records or a changed state. All partitions are
@@ -31,10 +32,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.brokers import NOT_REGISTERED
-from trioka.cluster.brokers import Broker as Registration
-from trioka.cluster.healing import RepairAction, first_uncommitted_damage, known_committed, repair_action
-from trioka.cluster.leader_state import truncation_point
+from trioka.cluster.image.brokers import NOT_REGISTERED
+from trioka.cluster.image.brokers import Broker as Registration
+from trioka.cluster.replication.healing import RepairAction, first_uncommitted_damage, known_committed, repair_action
+from trioka.cluster.replication.leader_state import truncation_point
 from trioka.protocol.errors import (
     NONE,
     CorruptMessage,
@@ -48,9 +49,9 @@ from trioka.protocol.errors import (
 from trioka.protocol.messages.fetch import FetchResponse
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest
 from trioka.storage.append_validation import UnexpectedAppendOffset
-from trioka.storage.failstop_disk import OutOfDescriptors
+from trioka.storage.files.failstop_disk import OutOfDescriptors
 from trioka.storage.leader_epochs import UNDEFINED_EPOCH
-from trioka.storage.quarantine import Damage
+from trioka.storage.segments.quarantine import Damage
 from trioka.storage.tiered_log import lacks_remote_history
 
 from ..config.layers import Config
@@ -65,7 +66,7 @@ from ..config.replication_keys import (
     REPLICA_SOCKET_TIMEOUT_MS,
 )
 from ..config.tier_keys import FOLLOWER_FETCH_LAST_TIERED_OFFSET_ENABLE
-from .fetch_session_client import VERSION, FetchSessionClient, Key, Limits, Position
+from .fetch_sessions.client import VERSION, FetchSessionClient, Key, Limits, Position
 from .partitions import Replica
 from .remote_beginning import RemoteBeginning
 

@@ -1,9 +1,9 @@
 """Healing: damaged ranges of this broker's logs are replaced by good copies from other replicas.
 
-cluster/healing.py decides the action for a range and the replicas to copy from; storage/segment_repair.py checks the
-copies and writes them into the log. This module fetches them by an ordinary consumer Fetch, from the leader or a
-follower, since both have committed records. The request is marked as a broker's (`HEALER`), so that with an authorizer
-the permission to replicate is sufficient.
+cluster/replication/healing.py decides the action for a range and the replicas to copy from;
+storage/recovery/segment_repair.py checks the copies and writes them into the log. This module fetches them by an
+ordinary consumer Fetch, from the leader or a follower, since both have committed records. The request is marked as a
+broker's (`HEALER`), so that with an authorizer the permission to replicate is sufficient.
 
 Segments are healed one at a time, each with at most `MAX_PATCH_BYTES` before it is written. A worker thread builds the
 segment file; the event loop only swaps it in.
@@ -18,16 +18,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.healing import HEALER, RepairAction, repair_action, sources
-from trioka.cluster.partition import Partition
+from trioka.cluster.image.partition import Partition
+from trioka.cluster.replication.healing import HEALER, RepairAction, repair_action, sources
 from trioka.protocol.errors import NONE, KafkaError, error_class
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
-from trioka.storage.batch_scan import BadBatch
 from trioka.storage.log import Log
-from trioka.storage.quarantine import Damage
-from trioka.storage.scrub import SegmentScrub
-from trioka.storage.segment import Segment
-from trioka.storage.segment_repair import (
+from trioka.storage.recovery.scrub import SegmentScrub
+from trioka.storage.recovery.segment_repair import (
     BadPatch,
     LogChanged,
     Patch,
@@ -39,8 +36,11 @@ from trioka.storage.segment_repair import (
     prepare,
     repairable_segments,
 )
+from trioka.storage.segments.batch_scan import BadBatch
+from trioka.storage.segments.quarantine import Damage
+from trioka.storage.segments.segment import Segment
 
-from .fetch_session_client import VERSION
+from .fetch_sessions.client import VERSION
 from .partitions import Replica
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class Healing:
         await self._broker.commit.flush(its_log)
         work = begin(its_log, segment, now_ms=now_ms)
         try:
-            with segment.checked.suspended():  # bytes are loaded before they are checked (storage/scrub.py)
+            with segment.checked.suspended():  # bytes are loaded before they are checked (storage/recovery/scrub.py)
                 built = await trio.to_thread.run_sync(build, work, patches, limiter=self._limiter)
         except BadBatch:
             scrub = SegmentScrub(its_log, segment)

@@ -1,15 +1,15 @@
 """AlterPartition: leaders propose their ISR to the controller.
 
-cluster/leader_state.py decides what to propose, when a follower has caught up or has been behind for too long. This
-module sends all pending proposals in one AlterPartition, one request at a time, and hands the results to the leaders.
-No client request waits for it: a proposal whose response is lost is sent again, until it is answered or the metadata
-has the new state.
+cluster/replication/leader_state.py decides what to propose, when a follower has caught up or has been behind for too
+long. This module sends all pending proposals in one AlterPartition, one request at a time, and hands the results to the
+leaders. No client request waits for it: a proposal whose response is lost is sent again, until it is answered or the
+metadata has the new state.
 
 A replica with a damaged log stays in sync while it is healed (healing.py), unless the damage is not committed yet
-(cluster/healing.py): a leader then cannot send it to its followers, and a follower lacks the end of its log. It cannot
-leave the ISR by itself, but it can report that it is in a lost directory: then it is neither in sync nor eligible, and
-another replica leads. If no other replica has everything, it stays leader: intact records are served, damaged ones are
-refused, and new ones are accepted. An operator has to decide then, so an error is logged.
+(cluster/replication/healing.py): a leader then cannot send it to its followers, and a follower lacks the end of its
+log. It cannot leave the ISR by itself, but it can report that it is in a lost directory: then it is neither in sync nor
+eligible, and another replica leads. If no other replica has everything, it stays leader: intact records are served,
+damaged ones are refused, and new ones are accepted. An operator has to decide then, so an error is logged.
 """
 
 import logging
@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.healing import RepairAction, repair_action
-from trioka.cluster.leader_state import Proposal, may_demote
-from trioka.cluster.partition import LOST_DIRECTORY, RecoveryState
+from trioka.cluster.image.partition import LOST_DIRECTORY, RecoveryState
+from trioka.cluster.replication.healing import RepairAction, repair_action
+from trioka.cluster.replication.leader_state import Proposal, may_demote
 from trioka.protocol.errors import NONE, KafkaError, UnknownServerError, error_class
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 from trioka.protocol.messages.assign_replicas_to_dirs import AssignReplicasToDirsRequest

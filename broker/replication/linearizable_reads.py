@@ -1,4 +1,5 @@
-"""Linearizable reads: requests that wait until their leader knows that it still leads (cluster/read_barrier.py).
+"""Linearizable reads: requests that wait until their leader knows that it still leads
+(cluster/replication/read_barrier.py).
 
 A request that reaches the end of a partition with trioka.read.consistency=linearizable begins a read there. The parked
 fetches of all possible leaders are answered at once; when each of them has fetched again, the read has passed. A
@@ -8,7 +9,7 @@ All reads that begin before a response share the fetch that follows it.
 A follower counts by its fetch session: a request of the session's next epoch is sent after the last response was
 received, and the session has the leader epoch of each partition that the follower follows. Followers without a session
 do not count. If a possible leader does not fetch for CONFIRM_AFTER_S, the controller is asked, by an AlterPartition
-that changes nothing; it answers after a record is committed (cluster/isr_changes.py).
+that changes nothing; it answers after a record is committed (cluster/controller/isr_changes.py).
 
 A read that does not pass in trioka.linearizable.read.timeout.ms is refused with NOT_LEADER_OR_FOLLOWER.
 """
@@ -20,15 +21,15 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.leader_state import ANY_BROKER_EPOCH, LeaderState
-from trioka.cluster.partition import RecoveryState
-from trioka.cluster.purgatory import DelayedOperation
-from trioka.cluster.read_barrier import NO_READ
+from trioka.cluster.image.partition import RecoveryState
+from trioka.cluster.replication.leader_state import ANY_BROKER_EPOCH, LeaderState
+from trioka.cluster.replication.purgatory import DelayedOperation
+from trioka.cluster.replication.read_barrier import NO_READ
 from trioka.protocol.errors import NONE, KafkaError
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest, AlterPartitionResponse
 
 from ..config.trioka_keys import LINEARIZABLE_READ_TIMEOUT_MS
-from .fetch_session_cache import FetchSession
+from .fetch_sessions.cache import FetchSession
 from .partitions import NO_EPOCH, Replica
 
 if TYPE_CHECKING:

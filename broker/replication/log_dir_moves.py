@@ -19,7 +19,7 @@ import trio
 
 from trioka.protocol.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartition
 from trioka.storage.directory import LogDirectory
-from trioka.storage.layout import TopicPartition, parse_partition_directory
+from trioka.storage.files.layout import TopicPartition, parse_partition_directory
 from trioka.storage.log_move import FutureLog, start_of
 
 from ..config.replication_keys import (

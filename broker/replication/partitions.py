@@ -7,7 +7,7 @@ dictionary access for the topic and one for the partition, because every Produce
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from trioka.cluster.leader_state import LeaderState
+from trioka.cluster.replication.leader_state import LeaderState
 from trioka.protocol.batch import HEADER_SIZE
 from trioka.protocol.errors import (
     FencedLeaderEpoch,
@@ -35,8 +35,8 @@ NEVER_SCRUBBED: Final = 0
 class Replica:
     """A partition's log on this broker, with the partition's state in the metadata.
 
-    A leader with followers has a `leadership` (cluster/leader_state.py), which determines the high watermark. With a
-    single replica `is_unreplicated` is set: appended records are committed at once.
+    A leader with followers has a `leadership` (cluster/replication/leader_state.py), which determines the high
+    watermark. With a single replica `is_unreplicated` is set: appended records are committed at once.
     """
 
     __slots__ = (

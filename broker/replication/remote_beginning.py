@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from trioka.protocol.errors import NONE, KafkaError, KafkaStorageError, error_class
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest
 from trioka.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
-from trioka.storage.layout import CorruptFile
+from trioka.storage.files.layout import CorruptFile
 from trioka.storage.tiered_log import begin_behind_remote_part
 
 from ..config.replication_keys import REPLICA_SOCKET_TIMEOUT_MS

@@ -6,7 +6,7 @@ what the request promises is about the time when it arrived.
 
 from typing import TYPE_CHECKING
 
-from trioka.cluster.read_barrier import NO_READ
+from trioka.cluster.replication.read_barrier import NO_READ
 from trioka.protocol.errors import NotLeaderOrFollower
 
 from .partitions import Replica

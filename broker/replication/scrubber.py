@@ -1,8 +1,8 @@
 """The scrubber: periodically compares every byte of every log on this broker with its checksum.
 
 It scrubs one partition at a time, the one scrubbed least recently first; each again after trioka.scrub.interval.ms. It
-reads in a worker thread (storage/scrub.py), a megabyte at a time, at most trioka.scrub.bytes.per.second. It covers
-leaders and followers, closed segments and the active one.
+reads in a worker thread (storage/recovery/scrub.py), a megabyte at a time, at most trioka.scrub.bytes.per.second. It
+covers leaders and followers, closed segments and the active one.
 
 Damage that it finds is recorded in the log, is no longer served to readers, and is healed (healing.py). The times of
 the last scrubs are in memory only; a restart begins with all partitions again.
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from trioka.protocol.errors import KafkaError
-from trioka.storage.scrub import SegmentScrub
-from trioka.storage.segment import Segment
+from trioka.storage.recovery.scrub import SegmentScrub
+from trioka.storage.segments.segment import Segment
 
 from ..config.trioka_keys import SCRUB_BYTES_PER_SECOND, SCRUB_ENABLE, SCRUB_INTERVAL_MS
 from .partitions import NEVER_SCRUBBED, Replica

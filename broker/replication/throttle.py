@@ -11,7 +11,7 @@ traffic.
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from trioka.cluster.configs import topic_resource
+from trioka.cluster.image.configs import topic_resource
 
 from ..config.key import Key
 from ..config.network_keys import REPLICATION_QUOTA_WINDOW_NUM, REPLICATION_QUOTA_WINDOW_SIZE_SECONDS

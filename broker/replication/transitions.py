@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from trioka.cluster.brokers import Broker as Registration
-from trioka.cluster.leader_state import UNKNOWN, LeaderState
-from trioka.cluster.topic_overrides import is_linearizable, is_memory_topic
+from trioka.cluster.image.brokers import Broker as Registration
+from trioka.cluster.placement.topic_overrides import is_linearizable, is_memory_topic
+from trioka.cluster.replication.leader_state import UNKNOWN, LeaderState
 from trioka.protocol.errors import KafkaError
 
 from ..config.replication_keys import (
@@ -34,7 +34,7 @@ from .throttle import ReplicationQuota
 
 if TYPE_CHECKING:
     from ..broker import Broker
-    from .fetch_session_cache import FetchSession
+    from .fetch_sessions.cache import FetchSession
     from .fetcher import FetcherManager
     from .healing import Healing
     from .isr_proposals import AlterPartitionSender

@@ -12,14 +12,14 @@ from itertools import islice
 from random import Random
 from typing import Final
 
-from trioka.cluster.configs import topic_resource
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.partition import random_uuid
-from trioka.cluster.remote_log_codec import encode_record, epoch_headers, partition_of
-from trioka.cluster.remote_log_metadata import RemoteSegment, SegmentState, segment_record, update_record
-from trioka.cluster.snapshot import SnapshotId, build_snapshot, read_snapshot
-from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
-from trioka.cluster.voters import ReplicaKey, VoterSet
+from trioka.cluster.image.configs import topic_resource
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.image.partition import random_uuid
+from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.quorum.snapshot import SnapshotId, build_snapshot, read_snapshot
+from trioka.cluster.quorum.voters import ReplicaKey, VoterSet
+from trioka.cluster.remote_log.codec import encode_record, epoch_headers, partition_of
+from trioka.cluster.remote_log.metadata import RemoteSegment, SegmentState, segment_record, update_record
 from trioka.coordinator import partitioning
 from trioka.coordinator.decision import StoredRecord
 from trioka.coordinator.offsets import CommittedOffset, GroupTopicPartition
@@ -29,15 +29,15 @@ from trioka.protocol.internal_records.classic_groups import OffsetCommitKey, Off
 from trioka.protocol.record import EndTxnMarker, Record
 from trioka.protocol.remote_segment.manifest import SegmentManifest
 from trioka.storage.append_validation import AppendOrigin
-from trioka.storage.checkpoint import EpochEntry, MetaProperties, write_meta_properties
 from trioka.storage.directory import LogDirectory
-from trioka.storage.disk import Disk, make_durable_directory
-from trioka.storage.layout import META_PROPERTIES, TopicPartition
+from trioka.storage.files.checkpoint import EpochEntry, MetaProperties, write_meta_properties
+from trioka.storage.files.disk import Disk, make_durable_directory
+from trioka.storage.files.layout import META_PROPERTIES, TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.producer_snapshot import Snapshot
-from trioka.storage.producer_snapshot import encode as encode_snapshot
-from trioka.storage.producer_state import MAX_EPOCH
+from trioka.storage.producers.producer_snapshot import Snapshot
+from trioka.storage.producers.producer_snapshot import encode as encode_snapshot
+from trioka.storage.producers.producer_state import MAX_EPOCH
 from trioka.storage.tiered_log import begin_behind_remote_part
 
 from ..clock import Clock

@@ -18,11 +18,11 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from trioka.archive.lineage import Chain, Hole, Slice
-from trioka.cluster.configs import ConfigResourceType
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.metadata_log import MetadataRecord
-from trioka.cluster.partition import NO_LEADER, Partition, RecoveryState
-from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC, Topic
+from trioka.cluster.image.configs import ConfigResourceType
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.image.partition import NO_LEADER, Partition, RecoveryState
+from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC, Topic
+from trioka.cluster.quorum.metadata_log import MetadataRecord
 from trioka.coordinator.offsets import CommittedOffset, GroupTopicPartition
 from trioka.protocol.internal_records.metadata import ConfigRecord, ProducerIdsRecord, TopicRecord
 from trioka.protocol.lazy_dataclass import frozen

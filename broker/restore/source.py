@@ -13,10 +13,10 @@ from trioka.archive.catalog import ArchivedTopic, Catalog
 from trioka.archive.errors import UnknownPartition
 from trioka.archive.partition import ArchivedPartition
 from trioka.archive.store import ReadOnlyStore
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.replay_error import ReplayError
-from trioka.cluster.snapshot import SnapshotId, parse_snapshot_name, read_snapshot, snapshot_name
-from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.image.replay_error import ReplayError
+from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.quorum.snapshot import SnapshotId, parse_snapshot_name, read_snapshot, snapshot_name
 from trioka.coordinator.decision import Producer
 from trioka.coordinator.offsets import CommittedOffset, GroupTopicPartition, Offsets
 from trioka.coordinator.record_codec import GROUPS
@@ -31,7 +31,7 @@ from trioka.protocol.remote_segment.manifest import SegmentManifest
 from trioka.protocol.remote_segment.object_key import ObjectSuffix
 
 from ..tier.cluster_copies import OFFSETS_TOPIC, metadata_prefix, offsets_prefix
-from ..tier.ownership import incarnation_prefix
+from ..tier.store.ownership import incarnation_prefix
 from .plan import ArchivedLog, OffsetsPlan, PartitionPlan, plan_offsets, plan_partition
 
 MAX_SNAPSHOT_BYTES: Final = 1 << 30

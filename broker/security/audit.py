@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
-from trioka.cluster.acls import AccessRule, AclOperation, AclPermission, AclResourceType, PatternType
-from trioka.cluster.configs import ConfigResource, ConfigResourceType
 from trioka.cluster.decision import Decision
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.metadata_log import MetadataRecord
-from trioka.cluster.quotas import quota_entity
+from trioka.cluster.image.acls import AccessRule, AclOperation, AclPermission, AclResourceType, PatternType
+from trioka.cluster.image.configs import ConfigResource, ConfigResourceType
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.image.quotas import quota_entity
+from trioka.cluster.quorum.metadata_log import MetadataRecord
 from trioka.protocol.errors import NONE
 from trioka.protocol.internal_records.metadata import (
     AccessControlEntryRecord,
@@ -36,7 +36,7 @@ from ..config.key import GROUP_KEYS, TOPIC_KEYS, broker_key_of
 from ..logs.lines import in_a_line
 
 if TYPE_CHECKING:
-    from trioka.cluster.controller import Controller
+    from trioka.cluster.controller.controller import Controller
 
     from ..broker import Broker
     from ..network.connection import Call

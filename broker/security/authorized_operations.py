@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from trioka.cluster.acls import AclOperation
+from trioka.cluster.image.acls import AclOperation
 
 
 def bits(operations: Iterable[AclOperation]) -> int:

@@ -20,8 +20,8 @@ an hour, at most `MAX_COUNTERS` of each type; the least recently used are remove
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from trioka.cluster.image.quotas import CLIENT_ID, USER, Quotas, QuotaStamp
 from trioka.cluster.quota_rates import Rate, TokenBucket
-from trioka.cluster.quotas import CLIENT_ID, USER, Quotas, QuotaStamp
 from trioka.protocol.errors import ThrottlingQuotaExceeded
 
 from ..config.network_keys import (

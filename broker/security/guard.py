@@ -5,9 +5,9 @@
     allowed = broker.guard.allowed(call, DESCRIBE, TOPIC, names)
 
 Without an authorizer (authorizer.class.name) the guard is `AllowAll`, which allows every operation without a lookup.
-With one it is `AclGuard`: each check is decided by the ACLs in the metadata (cluster/authorizer.py), and logged: denied
-operations at INFO, allowed ones at DEBUG. A check that only filters a listing (`is_attempt=False`) is not logged when
-it is denied.
+With one it is `AclGuard`: each check is decided by the ACLs in the metadata (cluster/security/authorizer.py), and
+logged: denied operations at INFO, allowed ones at DEBUG. A check that only filters a listing (`is_attempt=False`) is
+not logged when it is denied.
 
 Produce and Fetch are so frequent that they make no check at all without an authorizer: with one, `AclGuard.handler`
 replaces their function by the second one that they pass to `handles`. Their fast paths need a permit (permit.py).
@@ -21,9 +21,9 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from trioka.cluster.acls import CLUSTER_NAME, AclOperation, AclResourceType, Acls, AclStamp
-from trioka.cluster.authorizer import AuthorizationResult, Authorizer, Requester
-from trioka.cluster.configs import ConfigResourceType
+from trioka.cluster.image.acls import CLUSTER_NAME, AclOperation, AclResourceType, Acls, AclStamp
+from trioka.cluster.image.configs import ConfigResourceType
+from trioka.cluster.security.authorizer import AuthorizationResult, Authorizer, Requester
 from trioka.protocol.errors import (
     ClusterAuthorizationFailed,
     DelegationTokenAuthorizationFailed,

@@ -10,7 +10,7 @@ This is the only place where the authorization of a fast path is checked.
 
 from typing import Final
 
-from trioka.cluster.acls import AclStamp
+from trioka.cluster.image.acls import AclStamp
 
 
 class Permit:

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.snapshot import SnapshotId, build_snapshot, parse_snapshot_name, snapshot_name
+from trioka.cluster.quorum.snapshot import SnapshotId, build_snapshot, parse_snapshot_name, snapshot_name
 from trioka.protocol.errors import KafkaError
 from trioka.storage.log import Log
 
 from ..config import tier_keys
 from ..replication.partitions import Replica
-from .object_store import PART_BYTES, ObjectStoreError
-from .ownership import incarnation_prefix
+from .store.object_store import PART_BYTES, ObjectStoreError
+from .store.ownership import incarnation_prefix
 
 if TYPE_CHECKING:
     from .tiered_storage import TieredStorage

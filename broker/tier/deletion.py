@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trioka.cluster.remote_log_jobs import Author, RecordNotWritten, cancel_copy, delete_segment
-from trioka.cluster.remote_log_metadata import (
+from trioka.cluster.remote_log.jobs import Author, RecordNotWritten, cancel_copy, delete_segment
+from trioka.cluster.remote_log.metadata import (
     DELETED_EPOCH,
     PartitionDeleteState,
     RemotePartition,
@@ -32,7 +32,7 @@ from trioka.protocol.messages.describe_quorum import DescribeQuorumRequest
 from trioka.protocol.remote_segment.object_key import TopicIdPartition
 
 from .jobs import JobFailed, JobRunner
-from .object_store import ObjectStoreError
+from .store.object_store import ObjectStoreError
 
 if TYPE_CHECKING:
     from .tiered_storage import TieredStorage

@@ -1,4 +1,4 @@
-"""Carries out the jobs of cluster/remote_log_jobs.py: requests to the object store, records of the metadata topic.
+"""Carries out the jobs of cluster/remote_log/jobs.py: requests to the object store, records of the metadata topic.
 
 A command that fails ends its job; the next decision starts from what the records say. Retries, and the limits of how
 much is done at a time, are the callers' business (partition_task.py, deletion.py).
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.remote_log_jobs import (
+from trioka.cluster.remote_log.jobs import (
     Command,
     CreateManifest,
     CreateTombstone,
@@ -25,15 +25,15 @@ from trioka.cluster.remote_log_jobs import (
     StoreFailed,
     WriteRecord,
 )
-from trioka.cluster.remote_log_metadata import RemoteSegment
+from trioka.cluster.remote_log.metadata import RemoteSegment
 from trioka.protocol.errors import KafkaError, ProtocolError
 from trioka.protocol.remote_segment.manifest import MAX_MANIFEST_BYTES, Tombstone, Uploader, decode_manifest
 from trioka.protocol.remote_segment.object_key import ObjectSuffix, TopicIdPartition
-from trioka.storage.batch_scan import BadBatch
 from trioka.storage.log import Log
+from trioka.storage.segments.batch_scan import BadBatch
 
-from .object_store import ObjectNotFound, ObjectStore, ObjectStoreError
-from .segment_objects import (
+from .store.object_store import ObjectNotFound, ObjectStore, ObjectStoreError
+from .store.segment_objects import (
     Described,
     SegmentGone,
     describe,

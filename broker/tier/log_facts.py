@@ -1,10 +1,10 @@
-"""A log as decisions about the object store see it (cluster/remote_log_plan.py), and what they change in it."""
+"""A log as decisions about the object store see it (cluster/remote_log/plan.py), and what they change in it."""
 
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from trioka.cluster.remote_log_metadata import lineage_of
-from trioka.cluster.remote_log_plan import NEVER, LocalSegment, LogFacts, Policy
+from trioka.cluster.remote_log.metadata import lineage_of
+from trioka.cluster.remote_log.plan import NEVER, LocalSegment, LogFacts, Policy
 from trioka.protocol.remote_segment.object_key import TopicIdPartition
 from trioka.storage.log import Log
 

@@ -16,16 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from trioka.cluster.remote_log_codec import (
-    decode_record,
-    encode_record,
-    epoch_headers,
-    partition_of,
-    read_epoch,
-)
-from trioka.cluster.remote_log_jobs import RecordNotWritten
-from trioka.cluster.remote_log_metadata import RemoteLogMetadata, RemotePartition, subject_of
-from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.remote_log.codec import decode_record, encode_record, epoch_headers, partition_of, read_epoch
+from trioka.cluster.remote_log.jobs import RecordNotWritten
+from trioka.cluster.remote_log.metadata import RemoteLogMetadata, RemotePartition, subject_of
 from trioka.protocol import batch
 from trioka.protocol.errors import NONE, KafkaError, NotLeaderOrFollower, OffsetOutOfRange, ProtocolError, error_class
 from trioka.protocol.messages.fetch import FetchRequest

@@ -1,7 +1,7 @@
 """The task of one tiered partition that this broker leads, in one leader epoch.
 
 It waits for events: a segment was closed, the high watermark passed its end, a record was replayed, a job has ended,
-the configuration changed, a segment expires. Then it decides (cluster/remote_log_plan.py) and carries out the steps: at
+the configuration changed, a segment expires. Then it decides (cluster/remote_log/plan.py) and carries out the steps: at
 most one copy and one deletion at a time. After a failure it waits, with exponential backoff. At rest it does nothing.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.remote_log_jobs import (
+from trioka.cluster.remote_log.jobs import (
     Author,
     Job,
     Outcome,
@@ -21,12 +21,8 @@ from trioka.cluster.remote_log_jobs import (
     copy_segment,
     delete_segment,
 )
-from trioka.cluster.remote_log_metadata import (
-    RemoteSegment,
-    SegmentState,
-    epoch_record,
-)
-from trioka.cluster.remote_log_plan import (
+from trioka.cluster.remote_log.metadata import RemoteSegment, SegmentState, epoch_record
+from trioka.cluster.remote_log.plan import (
     CancelCopy,
     Cause,
     CopySegment,
@@ -52,7 +48,7 @@ SHORTEST_WAIT_S: Final = 0.01  # between two decisions: events that come togethe
 
 
 class PartitionTask:
-    """Also a watcher of its replica (cluster/purgatory.py): it is notified of appends and commits."""
+    """Also a watcher of its replica (cluster/replication/purgatory.py): it is notified of appends and commits."""
 
     def __init__(self, tier: "TieredStorage", replica: Replica, about: TopicIdPartition) -> None:
         self.replica = replica

@@ -1,7 +1,7 @@
 """What happens when a read finds that objects of a segment are missing.
 
 A lifecycle rule, a hand or a late listing may be the cause. The objects are looked for again after a while; if one is
-still missing, the task of the partition is told, and decides (cluster/remote_log_plan.py): it records the loss, or
+still missing, the task of the partition is told, and decides (cluster/remote_log/plan.py): it records the loss, or
 leaves the segment as it is if trioka.tier.missing.policy is `fail`. Only the leader acts; a follower's consumers meet
 the error until it did. Damaged objects stay: another reader may have met another copy.
 """
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.remote_log_metadata import RemoteSegment
+from trioka.cluster.remote_log.metadata import RemoteSegment
 from trioka.protocol.remote_segment.object_key import ObjectSuffix, TopicIdPartition
 
 from ..config.trioka_keys import TIER_MISSING_POLICY
-from .object_store import ObjectNotFound, ObjectStoreError
-from .reader import Loss, RemoteReader
-from .segment_objects import remote_segment_of
+from .reads.reader import Loss, RemoteReader
+from .store.object_store import ObjectNotFound, ObjectStoreError
+from .store.segment_objects import remote_segment_of
 
 if TYPE_CHECKING:
     from .tiered_storage import TieredStorage

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 
 from ..config import tier_keys
-from .object_store import ObjectStoreError, ObjectStoreRefused
-from .store_options import store_options
+from .store.object_store import ObjectStoreError, ObjectStoreRefused
+from .store.store_options import store_options
 from .tiered_storage import TieredStorage
 
 if TYPE_CHECKING:

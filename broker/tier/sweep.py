@@ -1,4 +1,4 @@
-"""The daily orphan sweep of a broker: deletes what no record knows (cluster/remote_log_sweep.py has the rules).
+"""The daily orphan sweep of a broker: deletes what no record knows (cluster/remote_log/sweep.py has the rules).
 
 The same listing shows which finished segments lack objects. The leader of their partition looks for those objects again
 (segment_losses.py) before it believes that they are lost; what is still on a disk is then copied again.
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.remote_log_jobs import ManifestKey
-from trioka.cluster.remote_log_metadata import RemoteSegment
-from trioka.cluster.remote_log_sweep import ListedObject, Orphan, garbage, is_complete, orphans
+from trioka.cluster.remote_log.jobs import ManifestKey
+from trioka.cluster.remote_log.metadata import RemoteSegment
+from trioka.cluster.remote_log.sweep import ListedObject, Orphan, garbage, is_complete, orphans
 from trioka.protocol.errors import KafkaError, ProtocolError
 from trioka.protocol.remote_segment.manifest import MAX_MANIFEST_BYTES, Tombstone, decode_manifest
 from trioka.protocol.remote_segment.object_key import ObjectSuffix, TopicIdPartition, parse_key
 
-from .object_store import ObjectInfo, ObjectNotFound, ObjectStoreError
-from .reader import Loss
+from .reads.reader import Loss
+from .store.object_store import ObjectInfo, ObjectNotFound, ObjectStoreError
 
 if TYPE_CHECKING:
     from .tiered_storage import TieredStorage

@@ -13,35 +13,35 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.configs import topic_resource
-from trioka.cluster.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
-from trioka.cluster.partition import random_uuid
-from trioka.cluster.remote_log_metadata import RemoteSegment, lineage_of
-from trioka.cluster.remote_log_plan import Cause, Policy, tiered_end
-from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.image.configs import topic_resource
+from trioka.cluster.image.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
+from trioka.cluster.image.partition import random_uuid
+from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.remote_log.metadata import RemoteSegment, lineage_of
+from trioka.cluster.remote_log.plan import Cause, Policy, tiered_end
 from trioka.protocol.errors import KafkaError, KafkaStorageError
 from trioka.protocol.remote_segment.object_key import TopicIdPartition
-from trioka.storage.local_retention import enforce_local
+from trioka.storage.cleaning.local_retention import enforce_local
 from trioka.storage.log import Log
 
 from ..config import tier_keys, topic_keys, trioka_keys
 from ..replication.partitions import Replica
-from .batch_range import TimedRecord
 from .byte_rate_limit import ByteRateLimit
 from .cluster_copies import ClusterCopies
 from .counts import TierCounts
 from .deletion import TopicDeletions
-from .fetch_reads import FetchReads
-from .follower_history import FollowerHistory, history_at
 from .log_facts import facts_of, id_of, policy_of
 from .metadata_topic import RemoteLogMetadataTopic
-from .object_store import ObjectStore, ObjectStoreError, ObjectStoreRefused
-from .ownership import Ownership
 from .partition_task import PartitionTask
-from .probe import check_conditional_create
-from .reader import RemoteReader
-from .remote_read import RemotePlace
+from .reads.batch_range import TimedRecord
+from .reads.fetch_reads import FetchReads
+from .reads.follower_history import FollowerHistory, history_at
+from .reads.reader import RemoteReader
+from .reads.remote_read import RemotePlace
 from .segment_losses import SegmentLosses, open_reader
+from .store.object_store import ObjectStore, ObjectStoreError, ObjectStoreRefused
+from .store.ownership import Ownership
+from .store.probe import check_conditional_create
 from .sweep import OrphanSweep
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ import ssl
 from collections.abc import Mapping
 from typing import Final
 
-from trioka.broker.security.key_stores import KeyStore, key_store, pem_certificates, pem_key_store, trust_store
-from trioka.broker.security.store_files import StoreError, read_file
+from trioka.broker.security.tls.key_stores import KeyStore, key_store, pem_certificates, pem_key_store, trust_store
+from trioka.broker.security.tls.store_files import StoreError, read_file
 
 from ..terminal.failure import Exit, Failure
 

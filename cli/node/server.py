@@ -291,9 +291,9 @@ def _run(
     from trioka.broker.network.listener import PortInUse
     from trioka.broker.quorum.store import VotersDisagree
     from trioka.storage.directory import DirectoryInUse, ForeignDirectory
-    from trioka.storage.disk import raise_descriptor_limit
-    from trioka.storage.failstop_disk import OutOfDescriptors
-    from trioka.storage.layout import CorruptFile
+    from trioka.storage.files.disk import raise_descriptor_limit
+    from trioka.storage.files.failstop_disk import OutOfDescriptors
+    from trioka.storage.files.layout import CorruptFile
 
     raise_descriptor_limit()
     try:
@@ -324,7 +324,7 @@ def _checked(
     """The configuration, and remarks about it. All errors but the last are printed, and that one is raised."""
     from trioka.broker.config.layers import ConfigError
     from trioka.broker.config.server import load
-    from trioka.broker.security.listener_check import check_security
+    from trioka.broker.security.tls.listener_check import check_security
 
     try:
         loaded = load(file, environment=environment, overrides=overrides)
@@ -362,7 +362,7 @@ async def _live(loaded: "Loaded", dev: DevRun | None, started: float) -> None:
     from trioka.broker.broker import Broker
     from trioka.broker.clock import SystemClock
     from trioka.broker.http.server import open_http_server
-    from trioka.storage.disk import OsDisk
+    from trioka.storage.files.disk import OsDisk
 
     gc.freeze()  # modules live as long as the process, so collections need not traverse them
     gc.enable()  # the entry point disabled it; a node may wait for its quorum for days

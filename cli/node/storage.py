@@ -26,19 +26,19 @@ from trioka.broker.config.listeners import Node
 from trioka.broker.config.properties import parse_environment, parse_properties
 from trioka.broker.config.server import load
 from trioka.broker.membership.format import AlreadyFormatted, InitialVoter, directories_of, format_node
-from trioka.cluster.feature_changes import NEEDED
-from trioka.cluster.feature_levels import RELEASES, SCRAM_SINCE, fresh_levels, metadata_version_of
-from trioka.cluster.features import KRAFT_VERSION, METADATA_VERSION, NOT_SERVED, SUPPORTED
-from trioka.cluster.metadata_log import LATEST_METADATA_VERSION, MetadataRecord
-from trioka.cluster.partition import random_uuid
-from trioka.cluster.scram import credential_of
+from trioka.cluster.controller.feature_changes import NEEDED
+from trioka.cluster.image.feature_levels import RELEASES, SCRAM_SINCE, fresh_levels, metadata_version_of
+from trioka.cluster.image.features import KRAFT_VERSION, METADATA_VERSION, NOT_SERVED, SUPPORTED
+from trioka.cluster.image.partition import random_uuid
+from trioka.cluster.quorum.metadata_log import LATEST_METADATA_VERSION, MetadataRecord
+from trioka.cluster.security.scram import credential_of
 from trioka.protocol.errors import ProtocolError
 from trioka.protocol.internal_records.metadata import FeatureLevelRecord
 from trioka.protocol.primitives import uuid_from_text, uuid_text
 from trioka.protocol.sasl.scram import SALT_RANDOM_BYTES
-from trioka.storage.checkpoint import MetaProperties, read_meta_properties
-from trioka.storage.disk import OsDisk
-from trioka.storage.layout import META_PROPERTIES, CorruptFile
+from trioka.storage.files.checkpoint import MetaProperties, read_meta_properties
+from trioka.storage.files.disk import OsDisk
+from trioka.storage.files.layout import META_PROPERTIES, CorruptFile
 
 from ..command_group import group
 from ..options import with_output

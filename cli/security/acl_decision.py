@@ -1,15 +1,15 @@
 """The access rule that decides a request: the cluster's rules, evaluated by the broker's authorizer.
 
 It is an exception to the rule that the command line imports nothing but the protocol: Kafka's precedence is implemented
-once, in `trioka.cluster.authorizer`, which is pure code.
+once, in `trioka.cluster.security.authorizer`, which is pure code.
 """
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from trioka.cluster.acls import AccessRule, AclOperation, AclResourceType, Acls
-from trioka.cluster.authorizer import Authorizer, Requester
-from trioka.cluster.host_address import java_text
+from trioka.cluster.image.acls import AccessRule, AclOperation, AclResourceType, Acls
+from trioka.cluster.security.authorizer import Authorizer, Requester
+from trioka.cluster.security.host_address import java_text
 from trioka.protocol.internal_records.metadata import AccessControlEntryRecord
 
 from .resources import OPERATIONS, PATTERNS, PERMISSIONS, RESOURCE_TYPES, word

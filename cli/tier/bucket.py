@@ -5,8 +5,8 @@ from contextlib import suppress
 
 from trioka.archive.errors import MissingObject
 from trioka.archive.store import ReadOnlyStore
-from trioka.cluster.remote_log_jobs import ManifestKey
-from trioka.cluster.remote_log_sweep import ListedObject
+from trioka.cluster.remote_log.jobs import ManifestKey
+from trioka.cluster.remote_log.sweep import ListedObject
 from trioka.protocol.errors import ProtocolError
 from trioka.protocol.remote_segment.manifest import MAX_MANIFEST_BYTES, Tombstone, decode_manifest
 from trioka.protocol.remote_segment.object_key import ObjectSuffix, RemoteSegment, parse_key

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import click
 
-from trioka.cluster.remote_log_jobs import ManifestKey
-from trioka.cluster.remote_log_metadata import RemotePartition, RemoteSegment, SegmentState
-from trioka.cluster.remote_log_sweep import Orphan, garbage, is_complete, orphans
+from trioka.cluster.remote_log.jobs import ManifestKey
+from trioka.cluster.remote_log.metadata import RemotePartition, RemoteSegment, SegmentState
+from trioka.cluster.remote_log.sweep import Orphan, garbage, is_complete, orphans
 from trioka.protocol.primitives import uuid_text
 from trioka.protocol.remote_segment import object_key
 from trioka.protocol.remote_segment.object_key import ObjectSuffix

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import Final
 
-from trioka.cluster.remote_log_codec import decode_record, read_epoch
-from trioka.cluster.remote_log_metadata import RemoteLogMetadata, RemotePartition
-from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.remote_log.codec import decode_record, read_epoch
+from trioka.cluster.remote_log.metadata import RemoteLogMetadata, RemotePartition
 from trioka.protocol import batch
 from trioka.protocol.errors import NONE, ProtocolError
 from trioka.protocol.messages.fetch import FetchRequest

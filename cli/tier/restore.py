@@ -22,11 +22,11 @@ from trioka.broker.clock import SystemClock
 from trioka.broker.restore.build import build_directory, check_directory
 from trioka.broker.restore.plan import PartitionPlan, is_rewritten
 from trioka.broker.restore.source import CannotRestore, RestorePlan, find_cluster, read_plan
-from trioka.broker.tier.ownership import incarnation_key
+from trioka.broker.tier.store.ownership import incarnation_key
 from trioka.protocol.errors import KafkaError, ProtocolError
 from trioka.protocol.primitives import uuid_text
-from trioka.storage.disk import OsDisk
-from trioka.storage.layout import CorruptFile
+from trioka.storage.files.disk import OsDisk
+from trioka.storage.files.layout import CorruptFile
 
 from ..archive.options import archive_url, explained, parse_pairs
 from ..options import confirmed, with_output

@@ -1,7 +1,7 @@
 """SASL mechanisms, server and client side: bytes in, data out. No sockets, clocks or randomness of their own.
 
-A server exchange is one login attempt. The connection (broker/security/pre_auth.py) gives it each message of the client
-and acts on the step that it returns:
+A server exchange is one login attempt. The connection (broker/security/sasl/pre_auth.py) gives it each message of the
+client and acts on the step that it returns:
 
     exchange = ...                                      one object per attempt, made by the mechanism's factory
     exchange.respond(message) -> Challenge(data)        send `data`, expect another message

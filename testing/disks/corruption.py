@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from trioka.storage.disk import File, OsDisk
+from trioka.storage.files.disk import File, OsDisk
 
 BITS: Final = 8
 

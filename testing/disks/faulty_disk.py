@@ -8,7 +8,7 @@ import errno
 import os
 import time
 
-from trioka.storage.disk import Buffer, Disk, File, OsDisk, remove_recursively, write_atomically
+from trioka.storage.files.disk import Buffer, Disk, File, OsDisk, remove_recursively, write_atomically
 
 
 class DiskCondition:

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Final
 
-from trioka.storage.disk import WHOLE_FILE_LIMIT, Buffer, File, remove_recursively, write_atomically
+from trioka.storage.files.disk import WHOLE_FILE_LIMIT, Buffer, File, remove_recursively, write_atomically
 
 from .crash_models import (
     ALL,

@@ -12,8 +12,8 @@ from support.serving import LISTENER, broker_in_thread
 from trioka.broker.broker import Broker
 from trioka.protocol import batch
 from trioka.storage.directory import LogDirectory
-from trioka.storage.disk import OsDisk
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.disk import OsDisk
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log_config import LogConfig
 
 ROOT = Path(__file__).resolve().parents[2]

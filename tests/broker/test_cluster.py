@@ -15,8 +15,8 @@ from support.small_cluster import quota
 
 from trioka.broker.broker import Broker
 from trioka.cli.client.connection import ReservedPort
-from trioka.cluster.configs import topic_resource
-from trioka.cluster.raft import Leader
+from trioka.cluster.image.configs import topic_resource
+from trioka.cluster.quorum.raft import Leader
 from trioka.protocol.errors import (
     DuplicateVoter,
     InconsistentClusterId,

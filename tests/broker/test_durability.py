@@ -17,13 +17,13 @@ from trioka.broker import background as housekeeping
 from trioka.broker.background import LogMaintenance
 from trioka.broker.broker import Broker
 from trioka.broker.replication.partitions import Replica
-from trioka.cluster.configs import topic_resource
+from trioka.cluster.image.configs import topic_resource
 from trioka.protocol import batch
 from trioka.protocol.errors import TransactionalIdAuthorizationFailed
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.testing.disks.memory_disk import MemoryDisk
 

@@ -34,7 +34,7 @@ MISTAKES: Final[Mapping[str, Mistake]] = {
         {"partition": 5, "kill": 3},
     ),
     "what is sent again is taken for new": Mistake(
-        "trioka.storage.producer_state",
+        "trioka.storage.producers.producer_state",
         "return self._retry(batch, producer)",
         "return None",
         "duplicated",
@@ -80,7 +80,7 @@ class MutatingFinder(importlib.abc.MetaPathFinder):
 
 
 def with_slow_disk() -> None:
-    from trioka.storage import disk
+    from trioka.storage.files import disk
     from trioka.testing.disks.faulty_disk import FaultyDisk
 
     one = FaultyDisk(disk.OsDisk())

@@ -20,7 +20,7 @@ from support.tls_broker import SECURE, tls_settings
 from trioka.cli.cluster.cluster_name import local_folder
 from trioka.cli.cluster.local_cluster import LocalCluster
 from trioka.protocol.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE
-from trioka.storage.layout import Kind, segment_file
+from trioka.storage.files.layout import Kind, segment_file
 
 __all__ = ["home"]
 

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.small_cluster import SmallCluster, new_topic, quota
 
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.metadata_log import build_batch, read_batch
-from trioka.cluster.partition import NO_LEADER, Partition
-from trioka.cluster.snapshot import build_snapshot, read_snapshot
-from trioka.cluster.topic_overrides import min_insync_replicas
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.image.partition import NO_LEADER, Partition
+from trioka.cluster.placement.topic_overrides import min_insync_replicas
+from trioka.cluster.quorum.metadata_log import build_batch, read_batch
+from trioka.cluster.quorum.snapshot import build_snapshot, read_snapshot
 from trioka.protocol import batch
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest
 from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mutants.plant import Rule, assert_noticed, within
 
-from trioka.cluster import security_image
+from trioka.cluster.image import security_image
 from trioka.protocol.internal_records.metadata import RemoveUserScramCredentialRecord, UserScramCredentialRecord
 
 CLUSTER, KEY = "a cluster", b"key of all nodes"

@@ -7,8 +7,8 @@ import pytest
 from mutants.plant import Rule, assert_noticed
 from support.small_cluster import SmallCluster
 
-from trioka.cluster import elections
-from trioka.cluster.partition import NO_LEADER, RecoveryState
+from trioka.cluster.controller import elections
+from trioka.cluster.image.partition import NO_LEADER, RecoveryState
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 

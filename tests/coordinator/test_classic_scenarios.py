@@ -7,7 +7,18 @@ from mutants.classic_groups import coordinator_with
 from support.classic_steps import STEPS, ClassicWorld
 from support.scenarios import FOLDER, check, files, play
 
-from trioka.coordinator import classic_group, classic_joining, classic_membership, classic_rebalance
+from trioka.coordinator.classic import (
+    group as classic_group,
+)
+from trioka.coordinator.classic import (
+    joining as classic_joining,
+)
+from trioka.coordinator.classic import (
+    membership as classic_membership,
+)
+from trioka.coordinator.classic import (
+    rebalance as classic_rebalance,
+)
 
 
 @pytest.mark.parametrize("name", files("classic"))

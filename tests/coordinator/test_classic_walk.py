@@ -7,7 +7,18 @@ from mutants.classic_groups import coordinator_with
 from mutants.plant import within
 from simulation.classic_walk import Walk
 
-from trioka.coordinator import classic_group, classic_joining, classic_membership, classic_rebalance
+from trioka.coordinator.classic import (
+    group as classic_group,
+)
+from trioka.coordinator.classic import (
+    joining as classic_joining,
+)
+from trioka.coordinator.classic import (
+    membership as classic_membership,
+)
+from trioka.coordinator.classic import (
+    rebalance as classic_rebalance,
+)
 from trioka.coordinator.groups import GroupCoordinator
 
 

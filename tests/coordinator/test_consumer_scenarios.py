@@ -8,7 +8,21 @@ from mutants.plant import planted, within
 from support.consumer_steps import STEPS, ConsumerWorld
 from support.scenarios import FOLDER, check, files, play
 
-from trioka.coordinator import consumer_expiry, consumer_group, consumer_heartbeat, consumer_state, reconciliation
+from trioka.coordinator.consumer import (
+    expiry as consumer_expiry,
+)
+from trioka.coordinator.consumer import (
+    group as consumer_group,
+)
+from trioka.coordinator.consumer import (
+    heartbeat as consumer_heartbeat,
+)
+from trioka.coordinator.consumer import (
+    reconciliation,
+)
+from trioka.coordinator.consumer import (
+    state as consumer_state,
+)
 
 
 @pytest.mark.parametrize("name", files("consumer"))

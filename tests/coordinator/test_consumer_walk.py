@@ -7,7 +7,18 @@ from mutants.consumer_groups import Install, beating, committing, keeping, movin
 from mutants.plant import planted
 from simulation.consumer_walk import Walk
 
-from trioka.coordinator import consumer_group, consumer_heartbeat, consumer_state, reconciliation
+from trioka.coordinator.consumer import (
+    group as consumer_group,
+)
+from trioka.coordinator.consumer import (
+    heartbeat as consumer_heartbeat,
+)
+from trioka.coordinator.consumer import (
+    reconciliation,
+)
+from trioka.coordinator.consumer import (
+    state as consumer_state,
+)
 
 
 @pytest.mark.slow

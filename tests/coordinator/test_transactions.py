@@ -8,9 +8,9 @@ from mutants.plant import assert_noticed
 from support.coordinator_runtime import WALL_MS, CoordinatorDriver
 
 from trioka.coordinator import transactions
+from trioka.coordinator.consumer.subscription_pattern import name_matcher
 from trioka.coordinator.decision import Now, StoredRecord
 from trioka.coordinator.record_codec import TRANSACTIONS
-from trioka.coordinator.subscription_pattern import name_matcher
 from trioka.coordinator.transaction import NEXT, Phase, Transaction
 from trioka.coordinator.transactions import MAX_EXPIRED_AT_ONCE, ListFilter, TransactionCoordinator, TransactionSettings
 from trioka.protocol.errors import InvalidRegularExpression, ProtocolError

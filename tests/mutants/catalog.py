@@ -27,20 +27,16 @@ from simulation.replication_parts import Habits
 from simulation.replication_world import ReplicationWorld
 from simulation.simulators import RAFT_CHAOS_MS, RAFT_HEAL_MS, run
 
-from trioka.cluster import leader_state, partition_change, raft, read_barrier
-from trioka.cluster.voters import ReplicaKey
+from trioka.cluster.placement import partition_change
+from trioka.cluster.quorum import raft
+from trioka.cluster.quorum.voters import ReplicaKey
+from trioka.cluster.replication import leader_state, read_barrier
 from trioka.coordinator import transaction
-from trioka.storage import (
-    batch_scan,
-    directory,
-    disk,
-    failstop_disk,
-    log,
-    producer_state,
-    recovery,
-    segment_repair,
-    segments,
-)
+from trioka.storage import directory, log
+from trioka.storage.files import disk, failstop_disk
+from trioka.storage.producers import producer_state
+from trioka.storage.recovery import recovery, segment_repair
+from trioka.storage.segments import batch_scan, segments
 
 __all__ = ["MUTANTS", "RAFT_CHAOS_MS", "RAFT_HEAL_MS", "Mutant", "run_raft", "run_replication"]
 

@@ -15,8 +15,8 @@ from trioka.broker.coordinators.runtime import CoordinatorRuntime
 from trioka.broker.handlers import produce
 from trioka.broker.network.connection import PRODUCE_KEY, Call, Connection
 from trioka.broker.replication.partitions import Replica
-from trioka.cluster import authorizer, host_address
-from trioka.storage.producer_state import ProducerState
+from trioka.cluster.security import authorizer, host_address
+from trioka.storage.producers.producer_state import ProducerState
 
 ENOUGH_SEEDS = 300
 AT_ONCE = 12

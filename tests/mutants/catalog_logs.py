@@ -10,10 +10,12 @@ import pytest
 from mutants.plant import planted
 from simulation.simulators import run
 
-from trioka.storage import cleaner, directory, log_end, segments
+from trioka.storage import directory, log_end
+from trioka.storage.cleaning import cleaner
 from trioka.storage.directory import LogDirectory
 from trioka.storage.log_end import LogEnd
-from trioka.storage.segments import Segments
+from trioka.storage.segments import segments
+from trioka.storage.segments.segments import Segments
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

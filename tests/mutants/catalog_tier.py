@@ -14,7 +14,18 @@ from mutants.plant import planted
 from simulation.simulators import run
 from simulation.tier_parts import Habits
 
-from trioka.cluster import remote_log_jobs, remote_log_metadata, remote_log_plan, remote_log_sweep
+from trioka.cluster.remote_log import (
+    jobs as remote_log_jobs,
+)
+from trioka.cluster.remote_log import (
+    metadata as remote_log_metadata,
+)
+from trioka.cluster.remote_log import (
+    plan as remote_log_plan,
+)
+from trioka.cluster.remote_log import (
+    sweep as remote_log_sweep,
+)
 
 Live = Callable[[int], object]
 Mistake = tuple[str, int, Live] | tuple[str, int, Live, int]  # the last: within how many seeds `make zoo` finds it

@@ -5,7 +5,19 @@ from typing import cast
 
 from mutants.plant import planted
 
-from trioka.coordinator import classic_group, classic_joining, classic_membership, classic_rebalance, groups
+from trioka.coordinator import groups
+from trioka.coordinator.classic import (
+    group as classic_group,
+)
+from trioka.coordinator.classic import (
+    joining as classic_joining,
+)
+from trioka.coordinator.classic import (
+    membership as classic_membership,
+)
+from trioka.coordinator.classic import (
+    rebalance as classic_rebalance,
+)
 from trioka.coordinator.groups import GroupCoordinator
 
 # From the ground up: what each is made of comes before it.

@@ -5,9 +5,10 @@ from types import ModuleType
 
 import pytest
 
-from trioka.coordinator import consumer_group, consumer_heartbeat
-from trioka.coordinator.consumer_group import ConsumerGroup
-from trioka.coordinator.consumer_state import ConsumerState
+from trioka.coordinator.consumer import group as consumer_group
+from trioka.coordinator.consumer import heartbeat as consumer_heartbeat
+from trioka.coordinator.consumer.group import ConsumerGroup
+from trioka.coordinator.consumer.state import ConsumerState
 
 Install = Callable[[pytest.MonkeyPatch, ModuleType], None]
 

@@ -17,7 +17,7 @@ from support.tls_broker import tls_settings
 from trioka.broker import broker as broker_module
 from trioka.broker.api import BROKER, SUPPORTED_APIS
 from trioka.broker.broker import Broker
-from trioka.broker.security import pre_auth
+from trioka.broker.security.sasl import pre_auth
 from trioka.protocol.messages.metadata import MetadataRequest
 from trioka.protocol.sasl.jaas import SCRAM_MODULE
 

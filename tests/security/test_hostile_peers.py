@@ -19,8 +19,8 @@ from trioka.broker.config.sasl import NodeLogin
 from trioka.broker.config.values import Secret
 from trioka.broker.peers import login as login_module
 from trioka.broker.peers import peer as peer_module
-from trioka.broker.security.peer_security import PeerSecurity
-from trioka.broker.security.tls_context import ClientTls
+from trioka.broker.security.tls.context import ClientTls
+from trioka.broker.security.tls.peer_security import PeerSecurity
 from trioka.protocol.errors import NetworkException, SaslAuthenticationFailed, UnsupportedSaslMechanism
 from trioka.protocol.frame import frame_response
 from trioka.protocol.messages.list_groups import ListGroupsRequest

@@ -20,7 +20,7 @@ from support.serving import HOST
 from trioka.broker import broker as broker_module
 from trioka.broker.broker import Broker
 from trioka.broker.peers import peer as peer_module
-from trioka.broker.security import peer_security
+from trioka.broker.security.tls import peer_security
 from trioka.protocol.primitives import uuid_text
 from trioka.protocol.sasl.jaas import SCRAM_MODULE
 from trioka.storage.directory import ForeignDirectory

@@ -14,12 +14,7 @@ from support.serving import on_trio
 from trioka.broker.config.layers import ConfigError
 from trioka.broker.config.oauth import OAuthSettings, check_key_set_url, oauth_settings
 from trioka.broker.config.server import load
-from trioka.broker.security.issuer_keys import (
-    FetchFailed,
-    FetchIntervals,
-    IssuerKeys,
-    key_set_document,
-)
+from trioka.broker.security.sasl.issuer_keys import FetchFailed, FetchIntervals, IssuerKeys, key_set_document
 from trioka.protocol.sasl.jwks import MAX_KEY_SET_BYTES
 
 Answer = Callable[[trio.SocketStream], Awaitable[None]]

@@ -19,7 +19,7 @@ from trioka.broker.api import CONTROLLER, SUPPORTED_APIS
 from trioka.broker.broker import Broker
 from trioka.broker.controller import forwarding
 from trioka.broker.quorum import remote
-from trioka.cluster.acls import CLUSTER_NAME, AclOperation, AclPermission, AclResourceType, PatternType
+from trioka.cluster.image.acls import CLUSTER_NAME, AclOperation, AclPermission, AclResourceType, PatternType
 from trioka.protocol.errors import ClusterAuthorizationFailed, TopicAuthorizationFailed, UnknownServerError
 from trioka.protocol.messages import request_type
 from trioka.protocol.messages.create_acls import CreateAclsRequest

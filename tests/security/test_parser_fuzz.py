@@ -21,13 +21,13 @@ from security import tokens
 from support.certificates import authority, signed
 from support.jaas_texts import JAAS_TEXTS
 
-from trioka.broker.security.certificate import read_certificate
-from trioka.broker.security.der import InvalidDer
-from trioka.broker.security.distinguished_name import name_text
-from trioka.broker.security.jks import MAGIC, InvalidJks, read_jks, recovered_key
-from trioka.broker.security.key_stores import key_store, trust_store
-from trioka.broker.security.principal_mapping import InvalidRules, NoRuleApplies, PrincipalMapping
-from trioka.broker.security.store_files import StoreError
+from trioka.broker.security.tls.certificate import read_certificate
+from trioka.broker.security.tls.der import InvalidDer
+from trioka.broker.security.tls.distinguished_name import name_text
+from trioka.broker.security.tls.jks import MAGIC, InvalidJks, read_jks, recovered_key
+from trioka.broker.security.tls.key_stores import key_store, trust_store
+from trioka.broker.security.tls.principal_mapping import InvalidRules, NoRuleApplies, PrincipalMapping
+from trioka.broker.security.tls.store_files import StoreError
 from trioka.protocol.sasl import jwt
 from trioka.protocol.sasl.client import client_exchange
 from trioka.protocol.sasl.exchange import Authenticated, Challenge, Computation, Failed, ServerNotAuthenticated

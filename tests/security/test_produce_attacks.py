@@ -13,7 +13,7 @@ from support.serving import ask, on_trio, running_broker
 
 from trioka.broker.broker import Broker
 from trioka.broker.handlers import produce as handler
-from trioka.cluster.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from trioka.cluster.image.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from trioka.protocol.batch import build
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.protocol.messages.produce import ProduceRequest

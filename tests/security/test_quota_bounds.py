@@ -13,11 +13,11 @@ from support.quotas import ANONYMOUS, set_quota
 from support.serving import LISTENER, ClientConnection, on_trio, running_broker
 
 from trioka.broker.config.layers import Config
-from trioka.broker.network.channel_mute import ChannelMute
+from trioka.broker.network.limits.channel_mute import ChannelMute
 from trioka.broker.security import client_quotas
 from trioka.cluster import quota_rates
+from trioka.cluster.image.quotas import Quotas, quota_entity, quota_record
 from trioka.cluster.quota_rates import MAX_THROTTLE_MS
-from trioka.cluster.quotas import Quotas, quota_entity, quota_record
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest

@@ -19,7 +19,7 @@ from support.transaction_requests import Refused, Writer
 
 from trioka.broker.api import BROKER, CONTROLLER, SUPPORTED_APIS
 from trioka.broker.broker import Broker
-from trioka.cluster.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from trioka.cluster.image.acls import AclOperation, AclPermission, AclResourceType, PatternType
 from trioka.protocol.messages import request_type
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.protocol.messages.delete_acls import DeleteAclsRequest

@@ -88,7 +88,7 @@ async def test_attack_8_and_9_a_frame_before_the_login_is_small(tmp_path: Path) 
 async def test_attack_8_requests_before_the_login_take_little_memory_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trioka.broker.security.pre_auth.MAX_PRE_AUTH_BYTES", 1 << 20)
+    monkeypatch.setattr("trioka.broker.security.sasl.pre_auth.MAX_PRE_AUTH_BYTES", 1 << 20)
     async with attacked_broker(tmp_path) as broker:
         clients = [SaslClient(broker) for _ in range(8)]
         for client in clients:

@@ -12,7 +12,7 @@ from support.secured_cluster import NODES, STRANGER, STRANGERS_PASSWORD, USER, s
 from support.serving import HOST
 from support.tiered_topics import create_tiered, delete_topic, fill, objects, tiered, until_copied, until_local_start
 
-from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.protocol.batch import build
 from trioka.protocol.errors import TopicAuthorizationFailed
 from trioka.protocol.messages.fetch import FetchRequest

@@ -22,8 +22,8 @@ from support.tls_broker import HELLO, SECURE, TIMEOUT_S, is_served, read_frame, 
 from trioka.broker.broker import Broker
 from trioka.broker.config.layers import ConfigError
 from trioka.broker.config.server import load
-from trioka.broker.network.tls_handshakes import MAX_HANDSHAKES
-from trioka.broker.security.listener_check import check_security
+from trioka.broker.network.tls.handshakes import MAX_HANDSHAKES
+from trioka.broker.security.tls.listener_check import check_security
 from trioka.protocol.errors import InvalidRequest
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 

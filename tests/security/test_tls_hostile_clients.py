@@ -34,10 +34,12 @@ from support.topic_requests import topic
 
 from trioka.broker import broker as broker_module
 from trioka.broker.broker import Broker
-from trioka.broker.network import handshake_pool, server, tls_handshakes
+from trioka.broker.network import server
 from trioka.broker.network.channel import Channel
-from trioka.broker.network.handshake_pool import Progress
-from trioka.broker.network.tls_handshakes import MAX_HANDSHAKES, TlsHandshakes
+from trioka.broker.network.tls import handshake_pool
+from trioka.broker.network.tls import handshakes as tls_handshakes
+from trioka.broker.network.tls.handshake_pool import Progress
+from trioka.broker.network.tls.handshakes import MAX_HANDSHAKES, TlsHandshakes
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 
 AUTHORITY = authority()

@@ -13,9 +13,10 @@ from support.tls_broker import SECURE, is_served, tls_settings
 
 from trioka.broker.clock import SystemClock
 from trioka.broker.config.server import load
-from trioka.broker.network import tls_handshakes, tls_reload
-from trioka.broker.security import principal_mapping as mapping_module
-from trioka.broker.security.certificate import read_certificate
+from trioka.broker.network.tls import handshakes as tls_handshakes
+from trioka.broker.network.tls import reload as tls_reload
+from trioka.broker.security.tls import principal_mapping as mapping_module
+from trioka.broker.security.tls.certificate import read_certificate
 
 AUTHORITY = authority()
 SERVER = signed(AUTHORITY)

@@ -13,8 +13,8 @@ from trioka.broker.api import SUPPORTED_APIS
 from trioka.broker.broker import Broker
 from trioka.broker.config.addresses import SecurityProtocol
 from trioka.broker.network.internal_call import call_handler
-from trioka.cluster.acls import AclOperation, AclPermission, AclResourceType, PatternType
-from trioka.cluster.delegation_tokens import token_hmac
+from trioka.cluster.image.acls import AclOperation, AclPermission, AclResourceType, PatternType
+from trioka.cluster.image.delegation_tokens import token_hmac
 from trioka.protocol.errors import (
     NONE,
     DelegationTokenAuthDisabled,

@@ -35,11 +35,11 @@ from trioka.broker.broker import Broker
 from trioka.broker.config.server import load
 from trioka.broker.membership.format import InitialVoter, format_node
 from trioka.broker.membership.lifecycle import JoinRefused
-from trioka.cluster.bootstrap import fresh_records
-from trioka.cluster.partition import random_uuid
+from trioka.cluster.controller.bootstrap import fresh_records
+from trioka.cluster.image.partition import random_uuid
 from trioka.protocol.primitives import uuid_text
-from trioka.testing.cluster_runtime import SHORT_TIMEOUTS
 from trioka.testing.disks.memory_disk import MemoryDisk
+from trioka.testing.nodes.cluster_runtime import SHORT_TIMEOUTS
 
 START_S = 60.0
 HEAL_S = 60.0

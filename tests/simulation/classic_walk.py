@@ -18,8 +18,8 @@ from support.classic_steps import GROUP, Decide
 from support.coordinator_runtime import CoordinatorDriver
 from support.known_topics import KnownTopics
 
-from trioka.coordinator.classic_group import ClassicGroup
-from trioka.coordinator.classic_states import Phase
+from trioka.coordinator.classic.group import ClassicGroup
+from trioka.coordinator.classic.states import Phase
 from trioka.coordinator.client import Client
 from trioka.coordinator.deadlines import Deadlines
 from trioka.coordinator.decision import RequestId

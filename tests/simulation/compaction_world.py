@@ -20,9 +20,9 @@ from support.log_fixtures import NOW_MS
 from trioka.protocol.batch import build, records
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.record import Record
-from trioka.storage import cleaner
+from trioka.storage.cleaning import cleaner
 from trioka.storage.directory import LogDirectory
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.testing.disks.crash_models import CrashModel

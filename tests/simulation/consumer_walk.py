@@ -16,7 +16,7 @@ from support.consumer_groups import Consumer, ConsumerGroups, Partitions
 from support.coordinator_runtime import Written
 from support.known_topics import KnownTopics
 
-from trioka.coordinator.consumer_member import ConsumerMember
+from trioka.coordinator.consumer.member import ConsumerMember
 from trioka.protocol.errors import CoordinatorNotAvailable, KafkaError
 
 TOPICS = ("clicks", "orders", "payments", "refunds", "visits")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from simulation.client import PASSES, PLAIN, SimClient
 
-from trioka.cluster.acls import CLUSTER_NAME, AclOperation, AclPermission, AclResourceType
+from trioka.cluster.image.acls import CLUSTER_NAME, AclOperation, AclPermission, AclResourceType
 from trioka.protocol.errors import NONE, TopicAuthorizationFailed
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest

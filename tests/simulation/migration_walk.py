@@ -17,7 +17,7 @@ from support.classic_consumer import ClassicConsumer
 from support.consumer_groups import Consumer, ConsumerGroups
 from support.known_topics import KnownTopics
 
-from trioka.coordinator.consumer_group import ConsumerGroup
+from trioka.coordinator.consumer.group import ConsumerGroup
 from trioka.protocol.errors import CoordinatorNotAvailable, GroupIdNotFound, KafkaError
 
 Client = ClassicConsumer | Consumer

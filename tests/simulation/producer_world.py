@@ -25,11 +25,11 @@ from typing import NamedTuple
 
 from support.log_fixtures import NOW_MS, batch, read_all
 
-from trioka.cluster.leader_state import truncation_point
+from trioka.cluster.replication.leader_state import truncation_point
 from trioka.protocol.batch import headers
 from trioka.protocol.errors import KafkaError
 from trioka.storage.directory import LogDirectory
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.testing.disks.crash_models import CrashModel

@@ -13,8 +13,8 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
-from trioka.cluster import raft as the_real_one
-from trioka.cluster.raft_messages import (
+from trioka.cluster.quorum import raft as the_real_one
+from trioka.cluster.quorum.raft_messages import (
     Action,
     AppendVoters,
     BecomeLeader,
@@ -33,7 +33,7 @@ from trioka.cluster.raft_messages import (
     StepDown,
     Truncate,
 )
-from trioka.cluster.voters import ReplicaKey, VoterHistory, VoterSet
+from trioka.cluster.quorum.voters import ReplicaKey, VoterHistory, VoterSet
 from trioka.protocol.errors import KafkaError
 
 FETCH_EVERY_MS = 50

@@ -2,10 +2,10 @@
 believes so, and the answer must have everything that was acknowledged before, and everything that an earlier read has
 shown.
 
-The code under test is `cluster/read_barrier.py` with `LeaderState.may_read`. Around it, this world does what a broker
-does: followers send with each fetch what their leader had begun when it sent the response before; brokers also fetch
-other partitions from each other, in sessions that say in which epoch they follow this one, or that they do not; a read
-for which not everybody fetches asks the controller, by a proposal that changes nothing.
+The code under test is `cluster/replication/read_barrier.py` with `LeaderState.may_read`. Around it, this world does
+what a broker does: followers send with each fetch what their leader had begun when it sent the response before; brokers
+also fetch other partitions from each other, in sessions that say in which epoch they follow this one, or that they do
+not; a read for which not everybody fetches asks the controller, by a proposal that changes nothing.
 
 Replicas are more often cut off and less often stopped than in the world without reads, since a leader that was stopped
 answers nothing. Elections from the eligible leader replicas are counted, as are those from the ISR.
@@ -19,9 +19,9 @@ from typing import Any
 from simulation.replication_parts import NOBODY, TOPIC, FaultProfile, SimBroker, Violation, proposing
 from simulation.replication_world import FetchPosition, ReplicationWorld
 
-from trioka.cluster.leader_state import ANY_BROKER_EPOCH, Proposal
-from trioka.cluster.partition import Partition
-from trioka.cluster.read_barrier import NO_READ
+from trioka.cluster.image.partition import Partition
+from trioka.cluster.replication.leader_state import ANY_BROKER_EPOCH, Proposal
+from trioka.cluster.replication.read_barrier import NO_READ
 
 READ_EVERY_MS = 30
 READ_TIMEOUT_MS = 1500

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.partition import Partition, RecoveryState
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.image.partition import Partition, RecoveryState
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest
 
 TOPIC = "t"

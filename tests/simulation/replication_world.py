@@ -24,10 +24,10 @@ from typing import Any
 from simulation.replication_parts import NOBODY, TOPIC, Entry, FaultProfile, Habits, SimBroker, Violation, proposing
 from support.small_cluster import CLUSTER_ID, SmallCluster, directory, registration
 
-from trioka.cluster import leader_state as the_real_one
-from trioka.cluster.image_delta import PartitionChanged
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.partition import Partition
+from trioka.cluster.image.image_delta import PartitionChanged
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.image.partition import Partition
+from trioka.cluster.replication import leader_state as the_real_one
 from trioka.protocol.errors import BY_CODE, KafkaError, RequestTimedOut
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest
 from trioka.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest

@@ -17,18 +17,18 @@ from types import ModuleType
 
 from support.log_fixtures import NOW_MS, batch
 
-from trioka.cluster.healing import RepairAction, first_uncommitted_damage, repair_action, sources
-from trioka.cluster.partition import Partition
+from trioka.cluster.image.partition import Partition
+from trioka.cluster.replication.healing import RepairAction, first_uncommitted_damage, repair_action, sources
 from trioka.protocol.batch import headers
 from trioka.protocol.errors import CorruptMessage, KafkaError
-from trioka.storage import segment_repair
-from trioka.storage.batch_scan import BadBatch
 from trioka.storage.directory import LogDirectory
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.quarantine import Damage
-from trioka.storage.scrub import SegmentScrub
+from trioka.storage.recovery import segment_repair
+from trioka.storage.recovery.scrub import SegmentScrub
+from trioka.storage.segments.batch_scan import BadBatch
+from trioka.storage.segments.quarantine import Damage
 from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.memory_disk import MemoryDisk
 

@@ -30,7 +30,7 @@ from simulation.storage_world import StorageWorld
 from simulation.tier_world import TierWorld
 from simulation.transaction_world import TransactionWorld
 
-from trioka.cluster.voters import VoterSet
+from trioka.cluster.quorum.voters import VoterSet
 
 CHAOS_MS, HEAL_MS = 8_000, 6_000
 RAFT_NODES = (3, 1, 5, 4)

@@ -22,10 +22,10 @@ from support.log_fixtures import NOW_MS, batch, read_all
 
 from trioka.protocol.errors import KafkaStorageError
 from trioka.storage.directory import LogDirectory
-from trioka.storage.index_rebuild import epochs_of
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
+from trioka.storage.recovery.index_rebuild import epochs_of
 from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.disk_faults import DiskOperation, Effect, Fault, Kind
 from trioka.testing.disks.memory_disk import MemoryDisk

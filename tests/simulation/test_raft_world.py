@@ -6,7 +6,7 @@ import pytest
 from mutants import catalog
 from simulation.raft_world import FaultProfile, RaftWorld
 
-from trioka.cluster.voters import VoterSet
+from trioka.cluster.quorum.voters import VoterSet
 
 SEEDS = int(os.environ.get("TRIOKA_RAFT_SEEDS", "36"))
 

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 from simulation.tier_parts import ABOUT, Row, Running, SimBroker, Violation
 from simulation.tier_store import TOMBSTONE
 
-from trioka.cluster import remote_log_jobs, remote_log_sweep
-from trioka.cluster.remote_log_jobs import Author, ObjectKind
-from trioka.cluster.remote_log_metadata import (
+from trioka.cluster.remote_log import jobs as remote_log_jobs
+from trioka.cluster.remote_log import sweep as remote_log_sweep
+from trioka.cluster.remote_log.jobs import Author, ObjectKind
+from trioka.cluster.remote_log.metadata import (
     DELETED_EPOCH,
     Lineage,
     PartitionDeleteState,

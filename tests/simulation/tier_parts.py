@@ -5,11 +5,11 @@ from itertools import pairwise
 from random import Random
 from typing import NamedTuple
 
-from trioka.cluster.remote_log_jobs import Command, Job
-from trioka.cluster.remote_log_metadata import Lineage, RemotePartition, RemoteSegment
-from trioka.cluster.remote_log_plan import LocalSegment, LogFacts
+from trioka.cluster.remote_log.jobs import Command, Job
+from trioka.cluster.remote_log.metadata import Lineage, RemotePartition, RemoteSegment
+from trioka.cluster.remote_log.plan import LocalSegment, LogFacts
 from trioka.protocol.remote_segment.object_key import TopicIdPartition
-from trioka.storage.checkpoint import EpochEntry
+from trioka.storage.files.checkpoint import EpochEntry
 
 ABOUT = TopicIdPartition(bytes(range(16)), "orders", 0)
 NODES = range(3)

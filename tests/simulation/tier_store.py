@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from trioka.cluster.remote_log_jobs import ManifestKey, ObjectKind, StoreFailed
-from trioka.cluster.remote_log_metadata import RemoteSegment
+from trioka.cluster.remote_log.jobs import ManifestKey, ObjectKind, StoreFailed
+from trioka.cluster.remote_log.metadata import RemoteSegment
 
 Key = tuple[bytes, ObjectKind]
 Content = tuple[object, ...]

@@ -1,10 +1,10 @@
 """A tiered partition of three brokers: leaders that are deposed and go on, replays that lag behind, a store that fails.
 
 What ships and is simulated: the image of the remote log metadata with rule R and usable prefixes, the decisions and the
-jobs (cluster/remote_log_*.py), and local retention (storage/local_retention.py). Simulated around them are logs as
-lists with segment borders of their own on each broker, high watermark and last stable offset, ISR, clean and unclean
-elections, kills, the topic `__remote_log_metadata` as a list whose appends may fail after they took effect, and the
-store (tier_store.py).
+jobs (cluster/remote_log_*.py), and local retention (storage/cleaning/local_retention.py). Simulated around them are
+logs as lists with segment borders of their own on each broker, high watermark and last stable offset, ISR, clean and
+unclean elections, kills, the topic `__remote_log_metadata` as a list whose appends may fail after they took effect, and
+the store (tier_store.py).
 
 After every event the current leader, as if it had replayed everything, must serve every committed offset from its disk
 or from finished segments (TI1 to TI4, TI6, TI8, TI9). In fair weather at the end nothing may be left over (TI5, TI10),
@@ -28,8 +28,10 @@ from simulation.tier_parts import (
 )
 from simulation.tier_store import TOMBSTONE, SimStore
 
-from trioka.cluster import remote_log_jobs, remote_log_plan, remote_log_sweep
-from trioka.cluster.remote_log_jobs import (
+from trioka.cluster.remote_log import jobs as remote_log_jobs
+from trioka.cluster.remote_log import plan as remote_log_plan
+from trioka.cluster.remote_log import sweep as remote_log_sweep
+from trioka.cluster.remote_log.jobs import (
     Author,
     CreateManifest,
     CreateTombstone,
@@ -43,28 +45,15 @@ from trioka.cluster.remote_log_jobs import (
     StoreFailed,
     WriteRecord,
 )
-from trioka.cluster.remote_log_metadata import (
-    Lineage,
-    RemotePartition,
-    RemoteSegment,
-    SegmentState,
-    epoch_record,
-)
-from trioka.cluster.remote_log_plan import (
-    CancelCopy,
-    Cause,
-    CopySegment,
-    MoveLogStart,
-    Policy,
-    Step,
-)
+from trioka.cluster.remote_log.metadata import Lineage, RemotePartition, RemoteSegment, SegmentState, epoch_record
+from trioka.cluster.remote_log.plan import CancelCopy, Cause, CopySegment, MoveLogStart, Policy, Step
 from trioka.protocol.remote_segment.object_key import ObjectSuffix
 from trioka.protocol.remote_segment.object_key import RemoteSegment as SegmentKey
 from trioka.protocol.schema import Entry
-from trioka.storage.checkpoint import EpochEntry
-from trioka.storage.local_retention import decide_local
+from trioka.storage.cleaning.local_retention import decide_local
+from trioka.storage.cleaning.retention import SegmentAge
+from trioka.storage.files.checkpoint import EpochEntry
 from trioka.storage.log_config import LogConfig
-from trioka.storage.retention import SegmentAge
 
 HOUR_MS = 60 * 60 * 1000
 EVENT_MS = 2 * HOUR_MS  # so that orphans become a day old within a run

@@ -16,7 +16,7 @@ from trioka.protocol.compression import Codec
 from trioka.protocol.errors import InvalidRecord, InvalidTimestamp, KafkaError, KafkaStorageError
 from trioka.protocol.record import Record, encode
 from trioka.storage import batch_append
-from trioka.storage.failstop_disk import FailStopDisk
+from trioka.storage.files.failstop_disk import FailStopDisk
 from trioka.storage.log import Log
 from trioka.storage.log_config import DAY_MS, LogConfig
 from trioka.testing.disks.disk_faults import Fault, Kind

@@ -11,10 +11,17 @@ from support.crash_enumeration import CrashFound, Promise, crash_everywhere
 from support.log_fixtures import NOW_MS, append, values
 
 from trioka.protocol.errors import KafkaStorageError
-from trioka.storage import cleaner, directory
-from trioka.storage.checkpoint import read_offsets
+from trioka.storage import directory
+from trioka.storage.cleaning import cleaner
 from trioka.storage.directory import LogDirectory
-from trioka.storage.layout import CLEANER_OFFSETS, HIGH_WATERMARKS, LOG_START_OFFSETS, RECOVERY_POINTS, TopicPartition
+from trioka.storage.files.checkpoint import read_offsets
+from trioka.storage.files.layout import (
+    CLEANER_OFFSETS,
+    HIGH_WATERMARKS,
+    LOG_START_OFFSETS,
+    RECOVERY_POINTS,
+    TopicPartition,
+)
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.testing.disks.disk_faults import ALWAYS, DiskOperation, Fault, Kind

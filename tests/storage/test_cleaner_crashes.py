@@ -8,7 +8,7 @@ from mutants.plant import planted
 from support.compacted_log import DIRECTORY, Partition, committed
 from support.crash_enumeration import CrashFound, Promise, crash_everywhere, fail_each_operation
 
-from trioka.storage import cleaner
+from trioka.storage.cleaning import cleaner
 from trioka.storage.log_config import LogConfig
 from trioka.testing.disks.memory_disk import MemoryDisk
 

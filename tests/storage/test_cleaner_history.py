@@ -9,7 +9,7 @@ from mutants.plant import planted
 from support.compacted_log import NOW, Pair, Partition, committed
 
 from trioka.protocol.compression import Codec
-from trioka.storage import cleaner
+from trioka.storage.cleaning import cleaner
 from trioka.storage.log_config import LogConfig
 
 PLAIN, TRANSACTIONAL = (0, 1), (2, 3)  # producers

@@ -18,10 +18,10 @@ from trioka.protocol import batch
 from trioka.protocol.errors import KafkaStorageError
 from trioka.protocol.record import Record
 from trioka.storage import directory as directory_module
-from trioka.storage.checkpoint import MetaProperties, read_offsets, write_meta_properties
 from trioka.storage.directory import DirectoryInUse, LogDirectory
-from trioka.storage.disk import Disk, OsDisk
-from trioka.storage.layout import CorruptFile, TopicPartition
+from trioka.storage.files.checkpoint import MetaProperties, read_offsets, write_meta_properties
+from trioka.storage.files.disk import Disk, OsDisk
+from trioka.storage.files.layout import CorruptFile, TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.testing.disks.crash_models import CrashModel

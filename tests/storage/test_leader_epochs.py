@@ -9,8 +9,8 @@ from mutants.plant import Rule, assert_noticed
 from support.crash_enumeration import Promise, crash_everywhere
 
 from trioka.storage import leader_epochs
-from trioka.storage.checkpoint import EpochEntry, read_epochs
-from trioka.storage.layout import CorruptFile
+from trioka.storage.files.checkpoint import EpochEntry, read_epochs
+from trioka.storage.files.layout import CorruptFile
 from trioka.testing.disks.disk_faults import Fault
 from trioka.testing.disks.memory_disk import MemoryDisk
 

@@ -18,11 +18,11 @@ from trioka.protocol.errors import (
 )
 from trioka.protocol.record import EndTxnMarker
 from trioka.storage.append_validation import AppendOrigin, UnexpectedAppendOffset
-from trioka.storage.failstop_disk import FailStopDisk
-from trioka.storage.file_pool import FilePool
+from trioka.storage.files.failstop_disk import FailStopDisk
+from trioka.storage.files.file_pool import FilePool
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.recovery import ShutdownState
+from trioka.storage.recovery.recovery import ShutdownState
 from trioka.testing.disks.disk_faults import ALWAYS, DiskOperation, Effect, Fault, Kind
 from trioka.testing.disks.memory_disk import MemoryDisk
 

@@ -17,19 +17,19 @@ from support.crash_enumeration import CrashFound, Promise, Protocol, Report, cra
 from support.log_fixtures import NOW_MS, batch, read_all
 
 from trioka.protocol.errors import KafkaStorageError
-from trioka.storage import batch_scan as scan_module
-from trioka.storage import recovery as recovery_module
-from trioka.storage import segment_swap as swap_module
-from trioka.storage.checkpoint import write_clean_marker
 from trioka.storage.directory import LogDirectory
-from trioka.storage.index_rebuild import epochs_of
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.checkpoint import write_clean_marker
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.log_end import LogEnd
-from trioka.storage.recovery import _Loader
-from trioka.storage.segment import Segment
-from trioka.storage.segments import Segments
+from trioka.storage.recovery import recovery as recovery_module
+from trioka.storage.recovery.index_rebuild import epochs_of
+from trioka.storage.recovery.recovery import _Loader
+from trioka.storage.segments import batch_scan as scan_module
+from trioka.storage.segments import segment_swap as swap_module
+from trioka.storage.segments.segment import Segment
+from trioka.storage.segments.segments import Segments
 from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.memory_disk import MemoryDisk, MemoryFile
 

@@ -9,15 +9,15 @@ from support.crash_enumeration import CrashFound, Promise, Protocol, crash_every
 from support.log_fixtures import NOW_MS, append, batch, values
 
 from trioka.protocol.errors import KafkaStorageError, OutOfOrderSequenceNumber
-from trioka.storage import retention
-from trioka.storage.checkpoint import read_offsets
+from trioka.storage.cleaning import retention
 from trioka.storage.directory import LogDirectory
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.checkpoint import read_offsets
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.log_end import LogEnd
 from trioka.storage.log_move import CopyStep, FutureLog, longer_copy, start_of
-from trioka.storage.segments import Segments
+from trioka.storage.segments.segments import Segments
 from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.memory_disk import MemoryDisk
 

@@ -15,9 +15,9 @@ from trioka.protocol.batch import build_marker, check_crc, headers, records
 from trioka.protocol.errors import CorruptMessage
 from trioka.protocol.record import EndTxnMarker
 from trioka.storage.append_validation import AppendOrigin
-from trioka.storage.checkpoint import MetaProperties, write_meta_properties
 from trioka.storage.directory import LogDirectory
-from trioka.storage.layout import CorruptFile, TopicPartition
+from trioka.storage.files.checkpoint import MetaProperties, write_meta_properties
+from trioka.storage.files.layout import CorruptFile, TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.testing.disks.memory_disk import MemoryDisk

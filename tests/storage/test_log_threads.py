@@ -15,14 +15,16 @@ from mutants.plant import planted
 from support.log_fixtures import NOW_MS, append, batch, values
 from support.thread_schedules import WatchedLock, at_a_point, meet
 
-from trioka.storage import cleaner, log, log_end, segments
+from trioka.storage import log, log_end
+from trioka.storage.cleaning import cleaner
 from trioka.storage.directory import LogDirectory
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.log_end import LogEnd
 from trioka.storage.log_move import FutureLog, start_of
-from trioka.storage.segments import Segments
+from trioka.storage.segments import segments
+from trioka.storage.segments.segments import Segments
 from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.memory_disk import MemoryDisk
 

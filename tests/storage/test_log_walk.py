@@ -9,7 +9,7 @@ from support.log_fixtures import NOW_MS, batch, read_all
 
 from trioka.protocol.errors import OffsetOutOfRange
 from trioka.storage.directory import LogDirectory
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.offset_lookup import offset_for_timestamp, offset_of_max_timestamp

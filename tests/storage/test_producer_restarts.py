@@ -11,9 +11,9 @@ from support.producer_state import ABORT, COMMIT, DAY_MS, DIRECTORY, LAST, Parti
 from trioka.protocol.errors import (
     InvalidProducerEpoch,
 )
-from trioka.storage import producer_state
-from trioka.storage.layout import CorruptFile
-from trioka.storage.producer_state import CompletedTransaction
+from trioka.storage.files.layout import CorruptFile
+from trioka.storage.producers import producer_state
+from trioka.storage.producers.producer_state import CompletedTransaction
 
 
 @pytest.fixture

@@ -14,14 +14,15 @@ from support import log_fixtures
 from support.log_fixtures import DIRECTORY, NOW_MS, SMALL, append, open_log, reopen
 
 from trioka.protocol.errors import OutOfOrderSequenceNumber
-from trioka.storage import index_rebuild, producer_state, recovery
 from trioka.storage import log as log_module
 from trioka.storage.directory import LogDirectory
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.log_move import FutureLog, start_of
-from trioka.storage.producer_snapshot import Snapshot, SnapshotFiles
+from trioka.storage.producers import producer_state
+from trioka.storage.producers.producer_snapshot import Snapshot, SnapshotFiles
+from trioka.storage.recovery import index_rebuild, recovery
 from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.memory_disk import MemoryDisk
 

@@ -11,9 +11,9 @@ from unittest import mock
 import pytest
 from mutants.plant import Rule, assert_noticed
 
-from trioka.storage import file_pool
-from trioka.storage.disk import OsDisk, map_for_send
-from trioka.storage.file_pool import SENT_MAPS_LIMIT, FilePool
+from trioka.storage.files import file_pool
+from trioka.storage.files.disk import OsDisk, map_for_send
+from trioka.storage.files.file_pool import SENT_MAPS_LIMIT, FilePool
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 

@@ -12,11 +12,11 @@ from support.crash_enumeration import CrashFound, crash_everywhere
 from support.log_fixtures import NAME, NOW_MS, batch, values
 
 from trioka.storage import tiered_log
-from trioka.storage.checkpoint import EpochEntry
 from trioka.storage.directory import LogDirectory
+from trioka.storage.files.checkpoint import EpochEntry
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.producer_snapshot import Snapshot, encode
+from trioka.storage.producers.producer_snapshot import Snapshot, encode
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 CONFIG = LogConfig(segment_bytes=500, file_delete_delay_ms=0, remote_storage=True)

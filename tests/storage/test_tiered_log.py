@@ -7,15 +7,16 @@ from mutants.plant import Rule, assert_noticed
 from support.log_fixtures import NAME, NOW_MS, SMALL, append, batch, values
 
 from trioka.protocol.errors import OffsetMovedToTieredStorage, OffsetOutOfRange
-from trioka.storage import local_retention, retention, tiered_log
-from trioka.storage.checkpoint import EpochEntry
+from trioka.storage import tiered_log
+from trioka.storage.cleaning import local_retention, retention
+from trioka.storage.cleaning.retention import DeletionReason, Retention, SegmentAge
 from trioka.storage.directory import LogDirectory
-from trioka.storage.layout import LOCAL_LOG_STARTS, CorruptFile
+from trioka.storage.files.checkpoint import EpochEntry
+from trioka.storage.files.layout import LOCAL_LOG_STARTS, CorruptFile
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.log_move import FutureLog, start_of
 from trioka.storage.offset_lookup import offset_for_timestamp
-from trioka.storage.retention import DeletionReason, Retention, SegmentAge
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 TIERED = LogConfig(

@@ -59,7 +59,7 @@ def test_simulations_and_processes_are_known_by_imports(tmp_path: Path, text: st
         ("tests/simulation/test_raft_world.py", ["simulation"]),
         ("tests/coordinator/test_classic_walk.py", ["simulation"]),
         ("tests/storage/test_log.py", []),
-        ("tests/cluster/test_leader_state.py", []),
+        ("tests/cluster/replication/test_leader_state.py", []),
         ("tests/test_packaging.py", ["process"]),
         ("compat-tests/test_cli.py", ["process"]),
     ],

@@ -38,17 +38,17 @@ SOCKET_FILES = frozenset(
         SOCKETS,
         SOCKET_IO,
         "broker/network/channel.py",
-        "broker/network/handshake_pool.py",
+        "broker/network/tls/handshake_pool.py",
         "broker/network/listener.py",
-        "broker/network/tls_handshakes.py",
-        "broker/network/tls_transport.py",
+        "broker/network/tls/handshakes.py",
+        "broker/network/tls/transport.py",
         "broker/peers/link.py",
         "broker/peers/tls_socket.py",
-        "broker/security/key_stores.py",
-        "broker/security/tls_context.py",
+        "broker/security/tls/key_stores.py",
+        "broker/security/tls/context.py",
         "broker/metadata/schema_ids.py",
-        "broker/security/http_get.py",
-        "broker/security/issuer_keys.py",
+        "broker/security/sasl/http_get.py",
+        "broker/security/sasl/issuer_keys.py",
         "cli/client/connection.py",
         "cli/node/sd_notify.py",
         "cli/client/registry_client.py",
@@ -58,24 +58,24 @@ SOCKET_FILES = frozenset(
     }
 )
 # A broker that a test runs as a child process answers its parent on standard output; nobody else reads it.
-PRINTING_FILES = frozenset({"cli/terminal/output.py", "cli/node/server.py", "testing/subprocess_main.py"})
+PRINTING_FILES = frozenset({"cli/terminal/output.py", "cli/node/server.py", "testing/nodes/subprocess_main.py"})
 # Who minds signals, and who sends them: the nodes of a cluster on this machine are stopped, killed and paused by one.
-# `testing/process.py` pauses and kills its child, and that leaves Ctrl-C to the test which it serves.
+# `testing/nodes/process.py` pauses and kills its child, and that leaves Ctrl-C to the test which it serves.
 SIGNALS = frozenset(
     {
         "cli/node/server.py",
         "cli/node/run.py",
         "cli/cluster/local_cluster.py",
         "cli/cluster/command.py",
-        "testing/process.py",
-        "testing/subprocess_main.py",
+        "testing/nodes/process.py",
+        "testing/nodes/subprocess_main.py",
     }
 )
-FILES = "storage/disk.py"
-STORE_FILES = "broker/security/store_files.py"  # of keys and certificates, which are the operator's
+FILES = "storage/files/disk.py"
+STORE_FILES = "broker/security/tls/store_files.py"  # of keys and certificates, which are the operator's
 OPERATOR_FILES = "broker/config/operator_files.py"  # secrets that configuration names; the operator's, not the node's
 TEMP_DIR_FILES = "testing/temp_dirs.py"  # folders that a broker under test is given, and that are removed with it
-ASYNC_STORAGE = "storage/sync.py"
+ASYNC_STORAGE = "storage/files/sync.py"
 DATA_CLASSES = "protocol/lazy_dataclass.py"
 
 # An import inside a function hides a cycle or a cost. These do neither: each is a library that most processes never
@@ -92,7 +92,7 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
     ): "it is half of what a broker's start costs, and `trioka serve --help` needs none of it",
     ("cli/node/server.py", "."): "a broker is loaded by what starts one, and `trioka serve --help` starts none",
     ("cli/node/server.py", ".."): "only a cluster of several nodes needs to know how nodes are started and watched",
-    ("storage/disk.py", "."): "to count pages takes ctypes, which a start should not wait for",
+    ("storage/files/disk.py", "."): "to count pages takes ctypes, which a start should not wait for",
     (
         "cli/terminal/output.py",
         "rich",
@@ -133,21 +133,24 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
     ("testing/plugin.py", "."): "pytest loads the plugin for everyone who has trioka, and most sessions want no broker",
     ("broker/logs/formatters.py", "json"): "most starts have nothing to say, and should not wait for it",
     ("broker/config/validation.py", "difflib"): "only a mistake needs a suggestion",
-    ("broker/security/logins.py", "."): "only OAUTHBEARER needs an HTTP client",
+    ("broker/security/sasl/logins.py", "."): "only OAUTHBEARER needs an HTTP client",
     ("protocol/sasl/jwt.py", "cryptography"): "only bearer tokens need it, and it may not be installed",
     ("protocol/sasl/jwks.py", "cryptography"): "only bearer tokens need it, and it may not be installed",
     ("broker/broker.py", "."): "a broker without groups should not load what coordinates them before it serves",
-    ("cluster/controller.py", "."): "most families of decisions are not needed before a broker serves",
+    ("cluster/controller/controller.py", "."): "most families of decisions are not needed before a broker serves",
     (
         "broker/network/listeners.py",
         ".",
     ): "ssl takes longer to load than a broker has to start, and few listeners use it",
     ("broker/network/listeners.py", ".."): "the same",
     ("broker/network/server.py", "."): "the same",
-    ("broker/security/listener_check.py", "."): "the same",
-    ("broker/security/key_stores.py", "cryptography"): "only stores in PKCS12 need it, and it may not be installed",
-    ("broker/security/principal_mapping.py", "re2"): "most listeners have no rules",
-    ("coordinator/subscription_pattern.py", "re2"): "most brokers never meet a pattern, and starting is a budget",
+    ("broker/security/tls/listener_check.py", "."): "the same",
+    ("broker/security/tls/key_stores.py", "cryptography"): "only stores in PKCS12 need it, and it may not be installed",
+    ("broker/security/tls/principal_mapping.py", "re2"): "most listeners have no rules",
+    (
+        "coordinator/consumer/subscription_pattern.py",
+        "re2",
+    ): "most brokers never meet a pattern, and starting is a budget",
     ("archive/store.py", "obstore"): "only an archive that is opened needs it, and it may not be installed",
     ("archive/arrow.py", "pyarrow"): "only tables need it, and it may not be installed",
     ("archive/table_sync.py", "pyiceberg"): "only `trioka table` needs it, and it may not be installed",

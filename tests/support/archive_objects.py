@@ -25,10 +25,10 @@ from trioka.protocol.remote_segment.manifest import (
 )
 from trioka.protocol.remote_segment.object_key import ObjectSuffix, RemoteSegment, TopicIdPartition
 from trioka.storage.append_validation import AppendOrigin
-from trioka.storage.layout import Kind
+from trioka.storage.files.layout import Kind
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.segment import Segment
+from trioka.storage.segments.segment import Segment
 
 from .log_fixtures import NOW_MS, open_log
 

@@ -27,12 +27,12 @@ from trioka.broker.config.server import load
 from trioka.broker.membership.format import InitialVoter, format_node
 from trioka.broker.membership.log_directories import LogDirectoriesOffline
 from trioka.cli.client.connection import ReservedPort
-from trioka.cluster.bootstrap import fresh_records
-from trioka.cluster.partition import random_uuid
+from trioka.cluster.controller.bootstrap import fresh_records
+from trioka.cluster.image.partition import random_uuid
 from trioka.protocol.primitives import uuid_text
-from trioka.storage.disk import OsDisk
-from trioka.testing.cluster_runtime import SHORT_TIMEOUTS
-from trioka.testing.network_partitions import NetworkPartitions
+from trioka.storage.files.disk import OsDisk
+from trioka.testing.faults.network_partitions import NetworkPartitions
+from trioka.testing.nodes.cluster_runtime import SHORT_TIMEOUTS
 
 P = ParamSpec("P")
 

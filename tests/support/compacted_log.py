@@ -6,16 +6,16 @@ from types import ModuleType
 from trioka.protocol.batch import BatchHeader, build, build_marker, records
 from trioka.protocol.compression import Codec
 from trioka.protocol.record import EndTxnMarker, Record
-from trioka.storage import cleaner
 from trioka.storage.append_validation import AppendOrigin
-from trioka.storage.checkpoint import read_offsets, write_offsets
-from trioka.storage.cleaner import CleanResult
-from trioka.storage.file_pool import FilePool
-from trioka.storage.layout import TopicPartition
+from trioka.storage.cleaning import cleaner
+from trioka.storage.cleaning.cleaner import CleanResult
+from trioka.storage.files.checkpoint import read_offsets, write_offsets
+from trioka.storage.files.file_pool import FilePool
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.recovery import ShutdownState
-from trioka.storage.txn_index import AbortedTransaction
+from trioka.storage.recovery.recovery import ShutdownState
+from trioka.storage.segments.txn_index import AbortedTransaction
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 DIRECTORY = "/logs/orders-0"

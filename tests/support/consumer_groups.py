@@ -17,7 +17,7 @@ from support.coordinator_runtime import CoordinatorDriver
 from support.known_topics import KnownTopics
 
 from trioka.coordinator.client import Client
-from trioka.coordinator.consumer_group import ConsumerGroup
+from trioka.coordinator.consumer.group import ConsumerGroup
 from trioka.coordinator.deadlines import Deadlines
 from trioka.coordinator.decision import StoredRecord
 from trioka.coordinator.groups import GroupCoordinator

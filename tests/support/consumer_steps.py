@@ -21,7 +21,7 @@ from support.consumer_groups import GROUP, REBALANCE_TIMEOUT_MS, Consumer, Consu
 from support.known_topics import KnownTopics
 from support.scenarios import Line, Steps
 
-from trioka.coordinator.consumer_member import Phase
+from trioka.coordinator.consumer.member import Phase
 from trioka.coordinator.record_codec import GROUPS
 from trioka.protocol.errors import CoordinatorNotAvailable, KafkaError
 from trioka.protocol.internal_records import consumer_groups as ledger

@@ -16,7 +16,7 @@ from support.serving import LISTENER
 
 from trioka.broker.broker import Broker
 from trioka.broker.replication.partitions import Replica
-from trioka.cluster.acls import AclOperation, AclResourceType
+from trioka.cluster.image.acls import AclOperation, AclResourceType
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.primitives import NULL_UUID

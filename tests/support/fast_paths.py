@@ -19,7 +19,7 @@ from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.record import Record
 from trioka.protocol.schema import Request
-from trioka.storage.file_pool import FileRange
+from trioka.storage.files.file_pool import FileRange
 from trioka.storage.log import Log
 
 NOW_MS = 1_700_000_000_000

@@ -8,15 +8,15 @@ from trioka.protocol.batch import build, headers, records
 from trioka.protocol.compression import Codec
 from trioka.protocol.errors import CorruptMessage
 from trioka.protocol.record import Record
-from trioka.storage.disk import Disk
-from trioka.storage.file_pool import FilePool
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.disk import Disk
+from trioka.storage.files.file_pool import FilePool
+from trioka.storage.files.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.log_end import AppendResult
-from trioka.storage.quarantine import Damage
-from trioka.storage.recovery import ShutdownState
-from trioka.storage.segment import Segment
+from trioka.storage.recovery.recovery import ShutdownState
+from trioka.storage.segments.quarantine import Damage
+from trioka.storage.segments.segment import Segment
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 NAME = TopicPartition("orders", 0)

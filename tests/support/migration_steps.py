@@ -13,7 +13,7 @@ from support.consumer_steps import STEPS as CONSUMER_STEPS
 from support.consumer_steps import ConsumerWorld
 from support.scenarios import Line, Steps
 
-from trioka.coordinator.classic_group import ClassicGroup
+from trioka.coordinator.classic.group import ClassicGroup
 from trioka.coordinator.consumer_protocol import read_assignment
 from trioka.protocol.internal_records.classic_groups import GroupMetadataKey, GroupMetadataValue
 from trioka.protocol.schema import Entry

@@ -11,7 +11,7 @@ from support.topic_requests import create, producing
 
 from trioka.broker.broker import Broker
 from trioka.broker.replication.partitions import Replica
-from trioka.cluster.partition import Partition
+from trioka.cluster.image.partition import Partition
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
 

@@ -9,7 +9,7 @@ from threading import Event, Thread
 import boto3
 from moto.server import ThreadedMotoServer
 
-from trioka.broker.tier.store_options import StoreOptions
+from trioka.broker.tier.store.store_options import StoreOptions
 
 BUCKET = "tier"
 ACCESS_KEY = "test-access-key"

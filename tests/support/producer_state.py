@@ -4,8 +4,8 @@ from types import ModuleType
 
 from trioka.protocol.batch import BatchHeader, build, read_header
 from trioka.protocol.record import EndTxnMarker, Record
-from trioka.storage.producer_snapshot import SnapshotFiles
-from trioka.storage.producer_state import CompletedTransaction, ProducerState
+from trioka.storage.producers.producer_snapshot import SnapshotFiles
+from trioka.storage.producers.producer_state import CompletedTransaction, ProducerState
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 DIRECTORY = "/logs/orders-0"

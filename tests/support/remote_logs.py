@@ -7,9 +7,9 @@ from random import Random
 import trio
 from support.log_fixtures import NAME, NOW_MS
 
-from trioka.broker.tier.object_store import Data, Listing, ObjectNotFound, ObjectStoreError, ObjectWriter
-from trioka.broker.tier.segment_objects import describe, files_of, manifest_of, remote_segment_of
-from trioka.cluster.remote_log_metadata import (
+from trioka.broker.tier.store.object_store import Data, Listing, ObjectNotFound, ObjectStoreError, ObjectWriter
+from trioka.broker.tier.store.segment_objects import describe, files_of, manifest_of, remote_segment_of
+from trioka.cluster.remote_log.metadata import (
     RemoteLogMetadata,
     RemoteSegment,
     SegmentState,
@@ -19,7 +19,7 @@ from trioka.cluster.remote_log_metadata import (
 from trioka.protocol.checksum import crc32c
 from trioka.protocol.remote_segment.manifest import Uploader
 from trioka.protocol.remote_segment.object_key import ObjectSuffix, TopicIdPartition
-from trioka.storage.local_retention import enforce_local
+from trioka.storage.cleaning.local_retention import enforce_local
 from trioka.storage.log import Log
 
 ABOUT = TopicIdPartition(bytes(range(16)), NAME.topic, NAME.partition)

@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from trioka.cluster.remote_log_metadata import (
+from trioka.cluster.remote_log.metadata import (
     Lineage,
     RemotePartition,
     RemoteSegment,
@@ -12,7 +12,7 @@ from trioka.cluster.remote_log_metadata import (
 )
 from trioka.protocol.internal_records.remote_log import RemoteLogSegmentMetadataUpdateRecord
 from trioka.protocol.remote_segment.object_key import TopicIdPartition
-from trioka.storage.checkpoint import EpochEntry
+from trioka.storage.files.checkpoint import EpochEntry
 
 ABOUT = TopicIdPartition(bytes(range(16)), "orders", 3)
 IDS = count(1)

@@ -9,7 +9,7 @@ from support.serving import ClientConnection
 from support.topic_requests import producing
 
 from trioka.broker.replication.partitions import Replica
-from trioka.cluster.partition import Partition
+from trioka.cluster.image.partition import Partition
 from trioka.protocol.batch import build, headers, records
 from trioka.protocol.errors import NONE, TopicAlreadyExists, error_class
 from trioka.protocol.messages.create_topics import CreateTopicsRequest

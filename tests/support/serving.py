@@ -24,8 +24,8 @@ from trioka.broker.clock import SystemClock
 from trioka.broker.config.server import load
 from trioka.cli.client import connection
 from trioka.protocol.schema import Request
-from trioka.storage.disk import Disk, OsDisk
-from trioka.testing.loop import Loop
+from trioka.storage.files.disk import Disk, OsDisk
+from trioka.testing.nodes.loop import Loop
 
 P = ParamSpec("P")
 

@@ -4,16 +4,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, TypeVar
 
-from trioka.cluster.brokers import FeatureRange
-from trioka.cluster.controller import Controller
+from trioka.cluster.controller.controller import Controller
 from trioka.cluster.decision import Decision
-from trioka.cluster.features import SUPPORTED
-from trioka.cluster.image_delta import Change
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.metadata_log import MetadataRecord
-from trioka.cluster.partition import Partition
+from trioka.cluster.image.brokers import FeatureRange
+from trioka.cluster.image.features import SUPPORTED
+from trioka.cluster.image.image_delta import Change
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.image.partition import Partition
+from trioka.cluster.image.topics import Topic
+from trioka.cluster.quorum.metadata_log import MetadataRecord
 from trioka.cluster.settings import ControllerSettings
-from trioka.cluster.topics import Topic
 from trioka.protocol.errors import KafkaError
 from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from trioka.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest

@@ -9,10 +9,10 @@ from support.broker_cluster import CHECK_INTERVAL_S, Cluster
 from support.replicated_topics import TOPIC, create, leader, replica, wait_leader
 
 from trioka.broker.broker import Broker
-from trioka.broker.tier.object_store import ObjectStoreError
+from trioka.broker.tier.store.object_store import ObjectStoreError
 from trioka.broker.tier.tiered_storage import TieredStorage
-from trioka.cluster.remote_log_metadata import RemotePartition, RemoteSegment
-from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.remote_log.metadata import RemotePartition, RemoteSegment
 from trioka.protocol.batch import build
 from trioka.protocol.errors import NONE, error_class
 from trioka.protocol.messages.delete_records import DeleteRecordsRequest

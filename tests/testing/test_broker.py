@@ -21,7 +21,7 @@ from trioka.cli.client.cluster_client import Kafka, TopicPartition
 from trioka.cli.client.offsets import OffsetResult
 from trioka.protocol.errors import CorruptMessage, TopicAlreadyExists, UnknownTopicOrPartition
 from trioka.testing import Broker, Unresponsive, client, temp_dirs
-from trioka.testing.loop import Loop
+from trioka.testing.nodes.loop import Loop
 from trioka.testing.temp_dirs import FAST_FOLDER, PREFIX
 
 PATIENCE_S = 60.0

@@ -17,8 +17,10 @@ from mutants.plant import Rule, assert_noticed
 
 from trioka.broker.config.layers import ConfigError
 from trioka.protocol.errors import UnknownTopicOrPartition
-from trioka.storage.layout import CLEAN_SHUTDOWN
-from trioka.testing import Cluster, Unresponsive, cluster, cluster_runtime, network_partitions
+from trioka.storage.files.layout import CLEAN_SHUTDOWN
+from trioka.testing import Cluster, Unresponsive, cluster
+from trioka.testing.faults import network_partitions
+from trioka.testing.nodes import cluster_runtime
 from trioka.testing.temp_dirs import FAST_FOLDER, PREFIX
 
 PATIENCE_S = 60.0

@@ -8,10 +8,12 @@ from kafka import KafkaProducer
 from kafka.errors import TopicAuthorizationFailedError
 from mutants.plant import Rule, assert_noticed
 
-from trioka.cluster.raft import Follower, Leader, Progress
+from trioka.cluster.quorum.raft import Follower, Leader, Progress
 from trioka.protocol.errors import CorruptMessage, NotLeaderOrFollower
-from trioka.testing import Chaos, Cluster, cluster_runtime, fault_injection
+from trioka.testing import Chaos, Cluster
 from trioka.testing.clock_control import Clock
+from trioka.testing.faults import fault_injection
+from trioka.testing.nodes import cluster_runtime
 from trioka.testing.plugin import Topic
 
 PATIENCE_S = 60.0

@@ -21,8 +21,9 @@ from trioka.protocol.messages.heartbeat import HeartbeatRequest
 from trioka.protocol.messages.join_group import JoinGroupRequest
 from trioka.protocol.messages.offset_commit import OffsetCommitRequest
 from trioka.protocol.messages.sync_group import SyncGroupRequest
-from trioka.testing import Broker, clock, node
+from trioka.testing import Broker, clock
 from trioka.testing.clock_control import Clock
+from trioka.testing.nodes import node
 
 PATIENCE_S = 60.0
 MINUTE_MS = 60_000  # times are in minutes here: a slow machine adds seconds of its own

@@ -38,10 +38,10 @@ from trioka.broker.config.key import (
 from trioka.broker.config.layers import Config, ConfigError, log_config
 from trioka.broker.config.reference import reference
 from trioka.broker.config.topic_keys import CLEANUP_POLICY, FLUSH_MS, RETENTION_MS, SEGMENT_BYTES
-from trioka.cluster.config_changes import ConfigReply
-from trioka.cluster.configs import ConfigOperation, topic_resource
+from trioka.cluster.controller.config_changes import ConfigReply
 from trioka.cluster.decision import Decision
-from trioka.cluster.metadata_log import MAX_RECORDS_PER_BATCH
+from trioka.cluster.image.configs import ConfigOperation, topic_resource
+from trioka.cluster.quorum.metadata_log import MAX_RECORDS_PER_BATCH
 from trioka.protocol.compression import Codec
 from trioka.protocol.errors import InvalidConfig, InvalidRequest, KafkaError, PolicyViolation
 from trioka.protocol.messages.alter_configs import AlterConfigsRequest

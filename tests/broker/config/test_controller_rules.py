@@ -9,7 +9,7 @@ from support.serving import SETTINGS
 
 from trioka.broker.config import controller_rules as config_rules
 from trioka.broker.config.layers import Config
-from trioka.cluster.configs import ALL_BROKERS, ConfigResource, ConfigResourceType, topic_resource
+from trioka.cluster.image.configs import ALL_BROKERS, ConfigResource, ConfigResourceType, topic_resource
 from trioka.protocol.errors import InvalidConfig, InvalidRequest, KafkaError
 
 THIS = ConfigResource(ConfigResourceType.BROKER, "1")

@@ -11,8 +11,8 @@ from support.serving import LISTENER, ask
 
 from trioka.broker.broker import Broker
 from trioka.broker.network import server as network
-from trioka.cluster import authorizer, host_address
-from trioka.cluster.acls import AclFilter, AclOperation, AclPermission, AclResourceType
+from trioka.cluster.image.acls import AclFilter, AclOperation, AclPermission, AclResourceType
+from trioka.cluster.security import authorizer, host_address
 from trioka.protocol.errors import NONE, TopicAuthorizationFailed
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest

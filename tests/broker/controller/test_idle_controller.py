@@ -14,7 +14,7 @@ from trioka.broker.broker import Broker
 from trioka.broker.config.node_keys import METADATA_MAX_IDLE_INTERVAL_MS
 from trioka.broker.controller import active as the_real_one
 from trioka.broker.quorum.driver import Quorum
-from trioka.cluster.metadata_log import read_batch
+from trioka.cluster.quorum.metadata_log import read_batch
 from trioka.protocol import batch
 from trioka.protocol.internal_records.metadata import NoOpRecord
 

@@ -7,7 +7,7 @@ import trio
 from mutants.plant import Rule, assert_noticed, within
 
 from trioka.broker.coordinators import producer_ids
-from trioka.cluster.producer_ids import ProducerIdBlock
+from trioka.cluster.controller.producer_ids import ProducerIdBlock
 
 BLOCK = 5
 

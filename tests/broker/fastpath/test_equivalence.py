@@ -21,7 +21,7 @@ from trioka.broker.fastpath import produce as produce_fast_path
 from trioka.broker.fastpath import registry
 from trioka.broker.network import connection as connection_module
 from trioka.broker.network import connection_factory
-from trioka.cluster.acls import AclFilter
+from trioka.cluster.image.acls import AclFilter
 
 
 async def the_same_is_said(path: Path, configuration: str, api: str, seed: int, length: int = 120) -> None:

@@ -16,7 +16,7 @@ from support.serving import ClientConnection, on_trio, running_broker
 from trioka.broker.broker import Broker
 from trioka.broker.fastpath import fetch as fetch_fast_path
 from trioka.broker.fastpath import registry
-from trioka.broker.replication.fetch_session_cache import CachedPartition
+from trioka.broker.replication.fetch_sessions.cache import CachedPartition
 from trioka.protocol import batch
 from trioka.protocol.codec import decode
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest

@@ -11,7 +11,7 @@ from support.serving import ClientConnection, on_trio, running_broker
 from trioka.broker.handlers.produce import FIRST_VERSION_WITH_TEMPLATES, _new_template
 from trioka.broker.network.channel import SMALL_RANGE_BYTES
 from trioka.broker.network.connection import Call
-from trioka.cluster.purgatory import SWEEP_AT_LEAST
+from trioka.cluster.replication.purgatory import SWEEP_AT_LEAST
 from trioka.protocol import batch
 from trioka.protocol.frame import ResponseTemplate, frame_response
 from trioka.protocol.messages.api_versions import ApiVersionsRequest

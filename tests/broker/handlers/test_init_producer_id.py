@@ -5,7 +5,7 @@ from pathlib import Path
 import trio
 from support.serving import ClientConnection, ask, on_trio, running_broker
 
-from trioka.cluster.producer_ids import BLOCK_SIZE
+from trioka.cluster.controller.producer_ids import BLOCK_SIZE
 from trioka.protocol.batch import build
 from trioka.protocol.errors import (
     InvalidRequest,

@@ -14,7 +14,7 @@ from trioka.protocol.errors import (
 )
 from trioka.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from trioka.protocol.messages.describe_log_dirs import DescribeLogDirsRequest
-from trioka.storage.disk import OsDisk
+from trioka.storage.files.disk import OsDisk
 
 
 async def places(broker: Broker, *topics: str) -> dict[tuple[str, int], str]:

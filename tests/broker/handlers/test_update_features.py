@@ -10,15 +10,15 @@ from trioka.broker.api import SUPPORTED_APIS
 from trioka.broker.broker import Broker
 from trioka.broker.config.server import load
 from trioka.broker.membership.format import format_node
-from trioka.cluster.bootstrap import fresh_records
-from trioka.cluster.features import NOT_SERVED
-from trioka.cluster.partition import random_uuid
+from trioka.cluster.controller.bootstrap import fresh_records
+from trioka.cluster.image.features import NOT_SERVED
+from trioka.cluster.image.partition import random_uuid
 from trioka.protocol.errors import InvalidUpdateVersion
 from trioka.protocol.internal_records.metadata import FeatureLevelRecord
 from trioka.protocol.messages.api_versions import ApiVersionsRequest
 from trioka.protocol.messages.update_features import UpdateFeaturesRequest
 from trioka.protocol.primitives import uuid_text
-from trioka.storage.disk import OsDisk
+from trioka.storage.files.disk import OsDisk
 
 UPGRADE, SAFE_DOWNGRADE = 1, 2
 SHARE_GROUP_HEARTBEAT, STREAMS_GROUP_HEARTBEAT = 76, 88

@@ -7,7 +7,7 @@ from support.broker_cluster import CHECK_INTERVAL_S, PATIENCE_S, Cluster, on_clu
 from support.serving import ask
 from support.topic_requests import producing
 
-from trioka.cluster.partition import Partition
+from trioka.cluster.image.partition import Partition
 from trioka.protocol.errors import (
     NONE,
     BrokerIdNotRegistered,

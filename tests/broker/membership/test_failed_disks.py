@@ -27,12 +27,12 @@ from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
-from trioka.storage import sync
 from trioka.storage.directory import LogDirectory
-from trioka.storage.disk import File, OsDisk
-from trioka.storage.failstop_disk import OutOfDescriptors
-from trioka.storage.file_pool import FilePool
-from trioka.storage.sync import GroupCommits, OnShortage
+from trioka.storage.files import sync
+from trioka.storage.files.disk import File, OsDisk
+from trioka.storage.files.failstop_disk import OutOfDescriptors
+from trioka.storage.files.file_pool import FilePool
+from trioka.storage.files.sync import GroupCommits, OnShortage
 from trioka.testing.disks.disk_faults import DiskOperation, Kind
 from trioka.testing.disks.memory_disk import MemoryDisk
 

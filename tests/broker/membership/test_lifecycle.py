@@ -13,8 +13,8 @@ from trioka.broker.broker import Broker
 from trioka.broker.controller.active import ActiveController
 from trioka.broker.membership import lifecycle as membership
 from trioka.broker.membership.lifecycle import JoinRefused, Membership
-from trioka.cluster.brokers import Broker as Registered
-from trioka.cluster.partition import NO_LEADER, Partition, RecoveryState
+from trioka.cluster.image.brokers import Broker as Registered
+from trioka.cluster.image.partition import NO_LEADER, Partition, RecoveryState
 from trioka.protocol.errors import DuplicateBrokerRegistration, RequestTimedOut, StaleBrokerEpoch
 from trioka.protocol.messages.broker_heartbeat import BrokerHeartbeatRequest
 from trioka.protocol.messages.create_topics import CreateTopicsRequest

@@ -20,7 +20,7 @@ from trioka.broker.quorum import remote as the_real_following
 from trioka.broker.quorum.store import VotersDisagree
 from trioka.cli.client.connection import ReservedPort
 from trioka.storage.directory import ForeignDirectory
-from trioka.storage.disk import OsDisk
+from trioka.storage.files.disk import OsDisk
 
 
 def files(folder: Path) -> dict[str, bytes]:

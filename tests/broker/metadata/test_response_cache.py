@@ -9,8 +9,8 @@ from support.small_cluster import SmallCluster, directory
 
 from trioka.broker.metadata import response_cache as metadata_response_cache
 from trioka.broker.metadata.topic_description import TopicDescription
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.topics import Topic
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.image.topics import Topic
 from trioka.protocol.internal_records.metadata import FenceBrokerRecord, PartitionChangeRecord, PartitionRecord
 from trioka.protocol.messages.metadata import MetadataResponse
 

@@ -8,7 +8,7 @@ from mutants.plant import Rule, assert_noticed
 from support.small_cluster import SmallCluster, directory
 
 from trioka.broker.metadata import topic_description
-from trioka.cluster.partition import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, Partition
+from trioka.cluster.image.partition import LOST_DIRECTORY, UNASSIGNED_DIRECTORY, Partition
 
 ELSEWHERE = b"another directory"[:16]
 

@@ -12,8 +12,8 @@ from support.topic_requests import create, producing
 
 from trioka.broker.counters import errors as error_counts
 from trioka.broker.counters import traffic as counts
-from trioka.cluster.image_delta import PartitionChanged
-from trioka.cluster.partition import Partition
+from trioka.cluster.image.image_delta import PartitionChanged
+from trioka.cluster.image.partition import Partition
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from trioka.protocol.messages.list_offsets import ListOffsetsResponse

@@ -23,8 +23,8 @@ from trioka.broker.metrics.groups import loss_in_s
 from trioka.broker.metrics.reference import reference
 from trioka.broker.metrics.samples import Sample
 from trioka.broker.metrics.series import LOG_SIZE, SERIES, Kind
-from trioka.cluster.image_delta import PartitionChanged
-from trioka.cluster.partition import Partition
+from trioka.cluster.image.image_delta import PartitionChanged
+from trioka.cluster.image.partition import Partition
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest

@@ -23,7 +23,7 @@ from trioka.broker.network import connection as connection_file
 from trioka.broker.network import connection_factory
 from trioka.broker.network import dispatch as dispatch_file
 from trioka.broker.replication import commit_wait as committed_file
-from trioka.cluster import purgatory as delayed_file
+from trioka.cluster.replication import purgatory as delayed_file
 from trioka.protocol import batch
 from trioka.protocol.errors import NONE, KafkaError, UnknownMemberId, UnknownServerError
 from trioka.protocol.messages.fetch import FetchRequest

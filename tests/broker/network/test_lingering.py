@@ -8,7 +8,7 @@ from mutants.plant import Rule, planted
 
 from trioka.broker.fastpath.coalescer import ProduceCoalescer
 from trioka.broker.network import server as network_module
-from trioka.cluster.purgatory import Purgatory
+from trioka.cluster.replication.purgatory import Purgatory
 
 EVENT = (7, 1)
 WAKING_S = 40e-6

@@ -15,8 +15,8 @@ from trioka.broker.config import server as server_module
 from trioka.broker.config import validation as validation_module
 from trioka.broker.config.layers import Config, ConfigError
 from trioka.broker.config.server import load
-from trioka.broker.security import listener_check, peer_security
-from trioka.cluster.configs import ConfigResourceType
+from trioka.broker.security.tls import listener_check, peer_security
+from trioka.cluster.image.configs import ConfigResourceType
 from trioka.protocol.errors import InvalidRequest
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
 

@@ -25,8 +25,8 @@ from trioka.broker.broker import Broker
 from trioka.broker.metrics import readings
 from trioka.broker.metrics.series import TLS_CERTIFICATE_EXPIRY, TLS_HANDSHAKES
 from trioka.broker.network.connection import MAX_OUTGOING_BYTES
-from trioka.broker.network.handshake_pool import Handshake, HandshakePool
-from trioka.broker.network.tls_handshakes import CLIENT_HAS_GONE
+from trioka.broker.network.tls.handshake_pool import Handshake, HandshakePool
+from trioka.broker.network.tls.handshakes import CLIENT_HAS_GONE
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.schema import Request
 

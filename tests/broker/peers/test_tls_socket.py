@@ -10,7 +10,7 @@ from support.serving import on_trio
 
 from trioka.broker.peers import tls_socket
 from trioka.broker.peers.peer_socket import NotSecured
-from trioka.broker.security.tls_context import ClientTls
+from trioka.broker.security.tls.context import ClientTls
 
 
 class LeavingPeer:

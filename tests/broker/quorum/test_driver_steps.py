@@ -22,25 +22,25 @@ from trioka.broker.peers.peer import Peers
 from trioka.broker.quorum import driver as the_real_quorum
 from trioka.broker.quorum import store as the_real_files
 from trioka.broker.quorum.remote import QuorumClient
-from trioka.cluster.controller import Controller
-from trioka.cluster.metadata_log import build_batch
-from trioka.cluster.raft import RaftSettings
-from trioka.cluster.raft_messages import (
+from trioka.cluster.controller.controller import Controller
+from trioka.cluster.quorum.metadata_log import build_batch
+from trioka.cluster.quorum.raft import RaftSettings
+from trioka.cluster.quorum.raft_messages import (
     EpochAndOffset,
     RaftFetchRequest,
     RaftVoteRequest,
     RaftVoteResponse,
     SendRequest,
 )
+from trioka.cluster.quorum.snapshot import SnapshotId, build_snapshot
+from trioka.cluster.quorum.voters import ReplicaKey, VoterSet
 from trioka.cluster.settings import ControllerSettings
-from trioka.cluster.snapshot import SnapshotId, build_snapshot
-from trioka.cluster.voters import ReplicaKey, VoterSet
 from trioka.protocol.errors import NotController
 from trioka.protocol.internal_records.control import VotersRecord
 from trioka.protocol.internal_records.metadata import NoOpRecord
 from trioka.protocol.messages.alter_client_quotas import AlterClientQuotasRequest
 from trioka.storage.directory import LogDirectory
-from trioka.storage.disk import OsDisk
+from trioka.storage.files.disk import OsDisk
 
 LONG_MS = 3_600_000  # nothing happens by itself
 ME, SECOND, THIRD = ReplicaKey(1, b"1" * 16), ReplicaKey(2, b"2" * 16), ReplicaKey(3, b"3" * 16)

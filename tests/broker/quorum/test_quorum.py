@@ -7,9 +7,9 @@ import trio
 from support.serving import on_trio, running_broker
 
 from trioka.broker.broker import Broker
-from trioka.cluster.partition import is_reserved_directory
-from trioka.cluster.quorum_state import decode_quorum_state
-from trioka.cluster.snapshot import parse_snapshot_name
+from trioka.cluster.image.partition import is_reserved_directory
+from trioka.cluster.quorum.quorum_state import decode_quorum_state
+from trioka.cluster.quorum.snapshot import parse_snapshot_name
 from trioka.protocol import batch
 from trioka.protocol.record import Record
 

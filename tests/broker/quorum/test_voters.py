@@ -13,10 +13,10 @@ from support.serving import HOST, ask
 
 from trioka.broker.broker import Broker
 from trioka.broker.quorum import voters as voter_changes
-from trioka.cluster.brokers import FeatureRange
-from trioka.cluster.quorum_state import decode_quorum_state
-from trioka.cluster.raft import Leader
-from trioka.cluster.voters import ReplicaKey
+from trioka.cluster.image.brokers import FeatureRange
+from trioka.cluster.quorum.quorum_state import decode_quorum_state
+from trioka.cluster.quorum.raft import Leader
+from trioka.cluster.quorum.voters import ReplicaKey
 from trioka.protocol.errors import (
     NONE,
     DuplicateVoter,

@@ -17,11 +17,11 @@ from trioka.broker import broker as broker_module
 from trioka.broker.broker import Broker
 from trioka.broker.replication import applier as replicas_module
 from trioka.broker.replication.applier import APPLY_BATCH, MetadataApplier
-from trioka.cluster.image_delta import PartitionChanged, TopicDeleted
-from trioka.cluster.partition import Partition
-from trioka.cluster.topics import CLUSTER_METADATA_TOPIC
+from trioka.cluster.image.image_delta import PartitionChanged, TopicDeleted
+from trioka.cluster.image.partition import Partition
+from trioka.cluster.image.topics import CLUSTER_METADATA_TOPIC
 from trioka.storage.directory import LogDirectory
-from trioka.storage.disk import OsDisk
+from trioka.storage.files.disk import OsDisk
 from trioka.storage.leader_epochs import LeaderEpochCache
 
 AGAIN = b"the same name..."

@@ -19,9 +19,9 @@ from trioka.protocol.messages.api_versions import ApiVersionsRequest
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
-from trioka.storage import page_cache_probe
-from trioka.storage.disk import Buffer, File, OsDisk
-from trioka.storage.page_cache_probe import uncached_range
+from trioka.storage.files.disk import Buffer, File, OsDisk
+from trioka.storage.reads import page_cache_probe
+from trioka.storage.reads.page_cache_probe import uncached_range
 
 HELLO = ApiVersionsRequest(client_software_name="test", client_software_version="1")
 SIZE = 50_000

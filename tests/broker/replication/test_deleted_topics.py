@@ -13,13 +13,13 @@ from trioka.broker.background import LogMaintenance
 from trioka.broker.broker import Broker
 from trioka.broker.fastpath.produce import ProduceFastPath
 from trioka.broker.replication.partitions import Replica
-from trioka.cluster.purgatory import Purgatory
+from trioka.cluster.replication.purgatory import Purgatory
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.storage.log import Log
-from trioka.storage.producer_state import ProducerState
-from trioka.storage.segment import Segment
-from trioka.storage.segments import Segments
+from trioka.storage.producers.producer_state import ProducerState
+from trioka.storage.segments.segment import Segment
+from trioka.storage.segments.segments import Segments
 
 TOPICS = 20
 KINDS = (Log, Replica, Segment, Segments, ProducerState)

@@ -22,7 +22,7 @@ from support.fetch_requests import (
     started,
 )
 
-from trioka.broker.replication import fetch_session_cache as fetch_sessions
+from trioka.broker.replication.fetch_sessions import cache as fetch_sessions
 from trioka.protocol.errors import FetchSessionIdNotFound, FetchSessionTopicIdError, InvalidFetchSessionEpoch
 from trioka.protocol.messages.fetch import FetchResponse
 

@@ -9,14 +9,14 @@ from support.broker_cluster import Cluster, on_cluster, running_cluster
 from support.log_fixtures import verify
 from support.replicated_topics import Producer, are_the_same, create, fetch, partition, read, replica, wait_leader
 
-from trioka.cluster.acls import AclOperation, AclPermission, AclResourceType
-from trioka.cluster.healing import RepairAction, first_uncommitted_damage, repair_action, sources
-from trioka.cluster.partition import Partition
+from trioka.cluster.image.acls import AclOperation, AclPermission, AclResourceType
+from trioka.cluster.image.partition import Partition
+from trioka.cluster.replication.healing import RepairAction, first_uncommitted_damage, repair_action, sources
 from trioka.protocol.batch import check_crc, headers
 from trioka.protocol.errors import NONE, CorruptMessage, TopicAuthorizationFailed
 from trioka.protocol.messages.create_acls import CreateAclsRequest
 from trioka.storage.log import Log
-from trioka.storage.quarantine import Damage
+from trioka.storage.segments.quarantine import Damage
 
 STANDARD = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 PATIENT: dict[str, Any] = {"replica_lag_time_max_ms": 30_000, "log_segment_bytes": 1_048_576}

@@ -21,9 +21,9 @@ from trioka.broker.broker import Broker
 from trioka.broker.fastpath import fetch as fast_fetch
 from trioka.broker.fastpath import registry
 from trioka.broker.replication import linearizable_reads, request_reads
-from trioka.broker.replication.fetch_session_client import VERSION, FetchSessionClient, Limits, Position
+from trioka.broker.replication.fetch_sessions.client import VERSION, FetchSessionClient, Limits, Position
 from trioka.broker.replication.partitions import Replica
-from trioka.cluster.healing import HEALER
+from trioka.cluster.replication.healing import HEALER
 from trioka.protocol.errors import NONE, InvalidConfig, NotLeaderOrFollower
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest

@@ -20,7 +20,7 @@ from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.record import Record
-from trioka.storage.layout import TopicPartition
+from trioka.storage.files.layout import TopicPartition
 
 NAME = TopicPartition("orders", 0)
 LARGE = b"x" * 500_000  # three of them are more than the piece that the event loop copies by itself

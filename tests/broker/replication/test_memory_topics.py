@@ -30,9 +30,9 @@ from support.topic_requests import create as create_topic
 
 from trioka.broker.broker import Broker
 from trioka.broker.replication import applier
-from trioka.cluster.brokers import NOT_REGISTERED
-from trioka.cluster.image_delta import PartitionChanged
-from trioka.cluster.partition import Partition
+from trioka.cluster.image.brokers import NOT_REGISTERED
+from trioka.cluster.image.image_delta import PartitionChanged
+from trioka.cluster.image.partition import Partition
 from trioka.protocol.batch import headers, records
 from trioka.protocol.errors import NONE, InvalidConfig, InvalidRequest
 from trioka.protocol.messages.alter_replica_log_dirs import AlterReplicaLogDirsRequest

@@ -20,7 +20,7 @@ from support.replicated_topics import (
 )
 from support.serving import ClientConnection, on_trio_patiently
 
-from trioka.cluster.partition import LOST_DIRECTORY
+from trioka.cluster.image.partition import LOST_DIRECTORY
 from trioka.protocol.errors import (
     NONE,
     CorruptMessage,
@@ -30,8 +30,8 @@ from trioka.protocol.errors import (
 )
 from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from trioka.protocol.messages.delete_records import DeleteRecordsRequest
-from trioka.storage import retention
-from trioka.storage.quarantine import Damage
+from trioka.storage.cleaning import retention
+from trioka.storage.segments.quarantine import Damage
 
 
 async def delete_records(cluster: Cluster, node: int, offset: int, timeout_ms: int) -> tuple[int, int]:

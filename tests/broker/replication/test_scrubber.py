@@ -24,8 +24,8 @@ from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
 from trioka.storage.log import Log
-from trioka.storage.scrub import SegmentScrub
-from trioka.storage.segment import BatchPosition, Segment
+from trioka.storage.recovery.scrub import SegmentScrub
+from trioka.storage.segments.segment import BatchPosition, Segment
 
 SCRUBBING: dict[str, Any] = {
     "log_initial_task_delay_ms": 0,

@@ -9,10 +9,10 @@ from support.archive_manifests import made_up_manifest
 from trioka.archive.lineage import Hole, Slice
 from trioka.broker.restore import plan as plan_module
 from trioka.broker.restore.plan import ArchivedLog
-from trioka.cluster.configs import ConfigResourceType
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.partition import NO_LEADER
-from trioka.cluster.topics import Topic
+from trioka.cluster.image.configs import ConfigResourceType
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.image.partition import NO_LEADER
+from trioka.cluster.image.topics import Topic
 from trioka.coordinator.offsets import CommittedOffset, GroupTopicPartition
 from trioka.protocol.internal_records.metadata import (
     ConfigRecord,

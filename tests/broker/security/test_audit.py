@@ -17,10 +17,10 @@ from trioka.broker.broker import Broker
 from trioka.broker.config.addresses import SecurityProtocol
 from trioka.broker.network.internal_call import call_handler
 from trioka.broker.security import audit
-from trioka.cluster.acls import AclBinding, AclOperation, AclPermission, AclResourceType, PatternType, rule_record
-from trioka.cluster.configs import ConfigOperation, ConfigResourceType
-from trioka.cluster.metadata import Metadata
-from trioka.cluster.quotas import quota_entity, quota_record
+from trioka.cluster.image.acls import AclBinding, AclOperation, AclPermission, AclResourceType, PatternType, rule_record
+from trioka.cluster.image.configs import ConfigOperation, ConfigResourceType
+from trioka.cluster.image.metadata import Metadata
+from trioka.cluster.image.quotas import quota_entity, quota_record
 from trioka.protocol.internal_records.metadata import (
     ConfigRecord,
     DelegationTokenRecord,

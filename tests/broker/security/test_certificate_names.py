@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from support.certificate_names import MAPPED, NAMES, der
 from support.certificates import authority, signed
 
-from trioka.broker.security.certificate import read_certificate
-from trioka.broker.security.cipher_suites import DEFAULT, TLS_1_3, chosen, java_name
-from trioka.broker.security.der import InvalidDer, dotted
-from trioka.broker.security.distinguished_name import name_text
-from trioka.broker.security.principal_mapping import InvalidRules, NoRuleApplies, PrincipalMapping
+from trioka.broker.security.tls.certificate import read_certificate
+from trioka.broker.security.tls.cipher_suites import DEFAULT, TLS_1_3, chosen, java_name
+from trioka.broker.security.tls.der import InvalidDer, dotted
+from trioka.broker.security.tls.distinguished_name import name_text
+from trioka.broker.security.tls.principal_mapping import InvalidRules, NoRuleApplies, PrincipalMapping
 
 
 @pytest.mark.parametrize(("name", "text"), NAMES)

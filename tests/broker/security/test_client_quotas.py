@@ -9,7 +9,7 @@ from mutants.plant import Rule, assert_noticed, within
 from trioka.broker.config.layers import Config
 from trioka.broker.security import client_quotas
 from trioka.cluster import quota_rates
-from trioka.cluster.quotas import Quotas, quota_entity, quota_record
+from trioka.cluster.image.quotas import Quotas, quota_entity, quota_record
 from trioka.protocol.errors import ThrottlingQuotaExceeded
 
 KEY = client_quotas.PRODUCE

@@ -1,5 +1,5 @@
 """Who may do what, asked of a whole broker: every API is refused to whom no rule allows it, and what a rule allows is
-done. What the rules mean is told in tests/cluster/test_acls.py."""
+done. What the rules mean is told in tests/cluster/image/test_acls.py."""
 
 import logging
 from collections.abc import AsyncIterator, Iterator
@@ -15,7 +15,7 @@ from trioka.broker.api import SUPPORTED_APIS
 from trioka.broker.broker import Broker
 from trioka.broker.config.layers import ConfigError
 from trioka.broker.security.authorized_operations import TOPIC_OPERATIONS, bits
-from trioka.cluster.acls import AclFilter, AclOperation, AclResourceType
+from trioka.cluster.image.acls import AclFilter, AclOperation, AclResourceType
 from trioka.protocol.batch import build
 from trioka.protocol.errors import (
     ClusterAuthorizationFailed,

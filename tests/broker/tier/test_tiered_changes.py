@@ -26,7 +26,7 @@ from support.transaction_requests import Writer
 
 from trioka.protocol.errors import NONE
 from trioka.protocol.messages.delete_records import DeleteRecordsRequest
-from trioka.storage import local_retention
+from trioka.storage.cleaning import local_retention
 
 TOPIC_RESOURCE = 2
 

@@ -30,9 +30,9 @@ from support.tiered_topics import (
 from trioka.broker.membership.log_directories import LogDirectoriesOffline
 from trioka.broker.tier import segment_losses
 from trioka.broker.tier.log_facts import id_of, move_log_start
-from trioka.broker.tier.ownership import Superseded, incarnation_key
+from trioka.broker.tier.store.ownership import Superseded, incarnation_key
 from trioka.cli.client.connection import ReservedPort
-from trioka.cluster.topics import REMOTE_LOG_METADATA_TOPIC
+from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.protocol.batch import headers
 from trioka.protocol.errors import InvalidTopic
 from trioka.protocol.primitives import uuid_text

@@ -19,13 +19,13 @@ from trioka.broker.config.properties import parse_properties
 from trioka.broker.config.server import load
 from trioka.broker.membership.identity import NotFormatted
 from trioka.cli.terminal.failure import Exit
-from trioka.cluster import scram
-from trioka.cluster.feature_levels import RELEASES, fresh_levels, metadata_version_of
-from trioka.cluster.features import FRESH_LEVELS
-from trioka.cluster.metadata_log import LATEST_METADATA_VERSION, MetadataRecord
-from trioka.cluster.snapshot import read_snapshot
+from trioka.cluster.image.feature_levels import RELEASES, fresh_levels, metadata_version_of
+from trioka.cluster.image.features import FRESH_LEVELS
+from trioka.cluster.quorum.metadata_log import LATEST_METADATA_VERSION, MetadataRecord
+from trioka.cluster.quorum.snapshot import read_snapshot
+from trioka.cluster.security import scram
 from trioka.protocol.internal_records.metadata import FeatureLevelRecord
-from trioka.storage.disk import OsDisk
+from trioka.storage.files.disk import OsDisk
 
 CLUSTER = "4L6g3nShT-eMCtK--X86sw"
 FIRST, SECOND = "JEXY6aqzQY-32P5TStzaFg", "MvDxzVmcRsaTz33bUuRU6A"

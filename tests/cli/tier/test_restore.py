@@ -13,9 +13,9 @@ from support.command_line import Ended, command
 from support.serving import HOST, LISTENER, broker_in_thread
 
 from trioka.broker.broker import Broker
-from trioka.broker.tier.ownership import incarnation_key
+from trioka.broker.tier.store.ownership import incarnation_key
 from trioka.cli.terminal.failure import Exit
-from trioka.cluster.metadata import Metadata
+from trioka.cluster.image.metadata import Metadata
 
 PATIENCE_S = 60.0
 RECORDS = 25

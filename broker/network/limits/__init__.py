@@ -1,0 +1,1 @@
+"""Limits of connections and requests: quotas, throttled channels."""

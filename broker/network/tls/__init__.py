@@ -1,0 +1,1 @@
+"""TLS of the network: handshakes in a worker thread, records in the network task."""

@@ -1,0 +1,1 @@
+"""Fetch sessions (KIP-227): of a leader, and of a follower."""

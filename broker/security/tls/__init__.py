@@ -1,0 +1,1 @@
+"""TLS settings: key stores, trust stores, names in certificates."""

@@ -1,0 +1,1 @@
+"""Reads of segments from the object store."""

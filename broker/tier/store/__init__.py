@@ -1,0 +1,1 @@
+"""The object store and the objects of a segment."""

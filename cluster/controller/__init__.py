@@ -1,0 +1,1 @@
+"""The controller: requests that change the cluster become records."""

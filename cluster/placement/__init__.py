@@ -1,0 +1,1 @@
+"""Where replicas are placed, and how leader and ISR of a partition change."""

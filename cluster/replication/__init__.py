@@ -1,0 +1,1 @@
+"""A leader and its followers, without I/O."""

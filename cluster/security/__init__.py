@@ -1,0 +1,1 @@
+"""Access decisions, stored passwords, and addresses in one spelling."""

@@ -1,0 +1,1 @@
+"""Deletion and compaction of old records."""

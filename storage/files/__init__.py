@@ -1,0 +1,1 @@
+"""Files and disks; `disk.py` is the only module that opens files."""

@@ -1,0 +1,1 @@
+"""Reads: which range of which file, and offsets by time."""

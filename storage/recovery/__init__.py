@@ -1,0 +1,1 @@
+"""What a start does after a crash, and the repair of damaged segments."""

@@ -1,0 +1,1 @@
+"""The segments of a log, with their indexes."""

@@ -1,0 +1,1 @@
+"""The faults that a test arms, and how they strike."""

@@ -1,0 +1,1 @@
+"""Where the brokers of a test run: in a thread or in a process."""
