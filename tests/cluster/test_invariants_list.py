@@ -15,26 +15,26 @@ import pytest
 TESTS = Path(__file__).resolve().parents[1]
 FOLLOWERS, REPLICA, ELECTIONS = (
     "broker/replication/test_fetcher.py",
-    "cluster/test_leader_state.py",
-    "cluster/test_elections.py",
+    "cluster/replication/test_leader_state.py",
+    "cluster/controller/test_elections.py",
 )
 BROKERS, CONFIGS, REPLICAS = (
-    "cluster/test_broker_changes.py",
-    "cluster/test_config_changes.py",
+    "cluster/controller/test_broker_changes.py",
+    "cluster/controller/test_config_changes.py",
     "broker/replication/test_applier.py",
 )
-RAFT, STEPS, ZOO = "cluster/test_raft.py", "broker/quorum/test_driver_steps.py", "mutants/catalog.py"
+RAFT, STEPS, ZOO = "cluster/quorum/test_raft.py", "broker/quorum/test_driver_steps.py", "mutants/catalog.py"
 RAFT_WORLD, WORLD = "simulation/test_raft_world.py", "simulation/test_replication_world.py"
 CLUSTER, REPLICATION, MEMBERSHIP = (
     "broker/test_cluster.py",
     "broker/replication/test_replication.py",
     "broker/membership/test_lifecycle.py",
 )
-BARRIER, READS = "cluster/test_read_barrier.py", "broker/replication/test_linearizable_reads.py"
+BARRIER, READS = "cluster/replication/test_read_barrier.py", "broker/replication/test_linearizable_reads.py"
 EPOCHS, ADMISSION, SNAPSHOT = (
     "storage/test_leader_epochs.py",
     "storage/test_append_validation.py",
-    "cluster/test_snapshot.py",
+    "cluster/quorum/test_snapshot.py",
 )
 
 

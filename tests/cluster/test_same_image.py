@@ -241,11 +241,11 @@ def test_three_ways_lead_to_the_same_image(seed: int, deeds: int) -> None:
 @pytest.mark.parametrize(
     ("where", "wrong"),
     [
-        ("broker_changes.on_broker_fenced", lambda *_: ()),
-        ("partition_change._eligible_leaders", lambda partition, *_: partition.replicas),
-        ("isr_changes._check_eligibility", lambda *_: None),
-        ("topics.Topics.records", lambda self: ()),
-        ("features.Features.replay", lambda self, record: None),
+        ("controller.broker_changes.on_broker_fenced", lambda *_: ()),
+        ("placement.partition_change._eligible_leaders", lambda partition, *_: partition.replicas),
+        ("controller.isr_changes._check_eligibility", lambda *_: None),
+        ("image.topics.Topics.records", lambda self: ()),
+        ("image.features.Features.replay", lambda self, record: None),
     ],
 )
 def test_a_planted_mistake_is_noticed(where: str, wrong: object, monkeypatch: pytest.MonkeyPatch) -> None:

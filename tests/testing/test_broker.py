@@ -101,7 +101,7 @@ def test_ctrl_c_ends_a_start_that_hangs(nothing_left: None) -> None:
     """In a process of its own, since it is interrupted."""
     script = """
 import os, signal, threading, trio
-from trioka.testing.loop import Loop
+from trioka.testing.nodes.loop import Loop
 signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored where this runs in the background
 
 async def serve(*, task_status):

@@ -340,31 +340,41 @@ def test_no_producer_id_is_given_twice() -> None:
     ("module", "name", "wrong", "rule"),
     [
         (
-            "partition_change",
+            "placement.partition_change",
             "_eligible_leaders",
             lambda *_: (),
             test_who_leaves_an_isr_that_is_too_small_already_stays_fit_to_lead,
         ),
         (
-            "partition_change",
+            "placement.partition_change",
             "_remember_last_leader",
             lambda *_: None,
             test_if_nobody_is_fit_the_last_leader_leads_and_recovers,
         ),
         (
-            "broker_changes",
+            "controller.broker_changes",
             "on_broker_removed",
             lambda *_: (),
             test_a_replica_that_has_crashed_is_not_fit_to_lead,
         ),
-        ("broker_changes", "on_broker_fenced", lambda *_: (), test_a_fenced_broker_is_in_no_isr_and_leads_nothing),
         (
-            "broker_changes",
+            "controller.broker_changes",
+            "on_broker_fenced",
+            lambda *_: (),
+            test_a_fenced_broker_is_in_no_isr_and_leads_nothing,
+        ),
+        (
+            "controller.broker_changes",
             "on_directories_offline",
             lambda *_: (),
             test_what_lies_in_a_directory_that_is_offline_is_not_in_sync,
         ),
-        ("elections", "is_unclean_election_allowed", lambda *_: True, test_an_unclean_leader_needs_permission),
+        (
+            "controller.elections",
+            "is_unclean_election_allowed",
+            lambda *_: True,
+            test_an_unclean_leader_needs_permission,
+        ),
     ],
 )
 def test_a_planted_mistake_is_noticed(

@@ -460,7 +460,7 @@ def test_a_broker_speaks_only_of_its_own_replicas() -> None:
 )
 def test_a_planted_mistake_is_noticed(where: str, wrong: Any, rule: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rule()
-    monkeypatch.setattr(f"trioka.cluster.{where}", wrong)
+    monkeypatch.setattr(f"trioka.cluster.controller.{where}", wrong)
     with pytest.raises(Exception):  # noqa: B017, PT011
         rule()
 
@@ -535,6 +535,6 @@ def test_a_move_that_ends_otherwise_is_noticed(
     rule()
     mistaken = planted(partition_change, right, wrong).change_partition
     for user in ("isr_changes", "reassignments"):
-        monkeypatch.setattr(f"trioka.cluster.{user}.change_partition", mistaken)
+        monkeypatch.setattr(f"trioka.cluster.controller.{user}.change_partition", mistaken)
     with pytest.raises(AssertionError):
         rule()

@@ -469,7 +469,7 @@ def test_a_lock_holds_against_another_process(root: str) -> None:
 
 WITHOUT_DESCRIPTORS = """
 import os, resource, sys
-from trioka.storage.disk import OsDisk
+from trioka.storage.files.disk import OsDisk
 disk, folder = OsDisk(), sys.argv[1]
 disk.sync_directory(folder)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))

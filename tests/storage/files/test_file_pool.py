@@ -191,7 +191,7 @@ def test_a_pool_that_does_not_count_what_is_held_is_noticed(right: str, wrong: s
 
 RAISED = """
 import resource
-from trioka.storage.disk import raise_descriptor_limit, descriptor_limit
+from trioka.storage.files.disk import raise_descriptor_limit, descriptor_limit
 _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
 assert descriptor_limit() == 100
