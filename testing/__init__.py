@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 __all__ = ["Armed", "Broker", "Chaos", "Clock", "Cluster", "HasEnded", "Record", "Storm", "Topic", "Unresponsive"]
 
 _HOMES: Final = {
-    "Armed": "faults",
+    "Armed": "faults.faults",
     "Broker": "broker",
     "Chaos": "chaos",
     "Clock": "clock_control",
     "Cluster": "cluster",
-    "HasEnded": "runner",
+    "HasEnded": "nodes.runner",
     "Record": "client",
     "Storm": "chaos",
     "Topic": "plugin",
-    "Unresponsive": "runner",
+    "Unresponsive": "nodes.runner",
 }
 
 

@@ -30,7 +30,7 @@ async def open_tiered_storage(broker: "Broker") -> TieredStorage:
     options = store_options(broker.config)
     assert options is not None, "trioka.tier.url is set"
     try:
-        client = await trio.to_thread.run_sync(import_module, ".obstore_client", __package__)
+        client = await trio.to_thread.run_sync(import_module, ".store.obstore_client", __package__)
     except ImportError:
         raise ObjectStoreRefused(
             f"trioka.tier.url {options.url} needs the package obstore: run pip install 'trioka[tier]'."

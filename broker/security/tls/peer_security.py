@@ -41,9 +41,9 @@ def peer_security(config: Config, listener: str, protocol: SecurityProtocol, mec
         return None
     tls = login = None
     if protocol.tls:
-        tls = import_module(".tls_context", __package__).client_context(config, listener)
+        tls = import_module(".context", __package__).client_context(config, listener)
     if protocol.sasl:
-        login = import_module("..config.sasl", __package__).login_of(config, listener, mechanism)
+        login = import_module("...config.sasl", __package__).login_of(config, listener, mechanism)
     return PeerSecurity(listener, tls, login)
 
 
