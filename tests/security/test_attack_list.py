@@ -118,7 +118,7 @@ ATTACKS: dict[int, tuple[tuple[str, str], ...]] = {
     ),
     49: (
         (SASL, "test_attack_49_a_re_authentication_changes_neither_name_nor_mechanism"),
-        ("broker/security/test_pre_auth.py", "test_a_re_authentication_needs_an_end_and_a_second"),
+        ("broker/security/sasl/test_pre_auth.py", "test_a_re_authentication_needs_an_end_and_a_second"),
     ),
     51: (
         (RIGHTS, "test_attack_51_a_right_that_is_taken_away_is_missing_at_the_next_request"),
