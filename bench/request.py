@@ -271,7 +271,7 @@ def measure_produce(bench: Bench) -> None:
                 produce(batch),
                 PRODUCE_VERSION,
                 {
-                    "  of it, the log: a plain batch": append_plain,
+                    "  of it, the log: by batch_append": append_plain,
                     "  one that is not plain, Log.append_as_leader": append,
                     "    of it, admit": admit,
                     "  of it, the answer from its template": answer,
@@ -340,7 +340,7 @@ def measure_fetch(bench: Bench) -> None:
                 request,
                 FETCH_VERSION,
                 {
-                    "  of it, what is asked": open_session,
+                    "  of it, the request": open_session,
                     "  of it, is it in memory": partial(uncached_range, log, start, max_bytes),
                     "  of it, Log.read": partial(log.read, start, max_bytes),
                 },

@@ -39,8 +39,8 @@ def three_times_is_the_limit(module: Any) -> None:
 
 def nothing_measured_is_not_judged(module: Any) -> None:
     assert module.times([]) is None and module.is_met(ROW, []) is None
-    text = module.table([ROW], {"trioka": {}}, {"trioka": {ROW.name: "the neighbour ended too early"}})
-    assert "the neighbour ended too early" in text and "MISSED" not in text
+    text = module.table([ROW], {"trioka": {}}, {"trioka": {ROW.name: "the background load ended too early"}})
+    assert "the background load ended too early" in text and "MISSED" not in text
 
 
 CHECKS = (the_best_of_each_half_is_compared, three_times_is_the_limit, nothing_measured_is_not_judged)
@@ -98,7 +98,7 @@ def test_what_a_broker_died_of_is_found_in_its_last_words() -> None:
     words = "ready\n  | Traceback\n  | RuntimeError: dictionary changed size\n  +-----\n\n"
     assert nodes.error_line(words) == "RuntimeError: dictionary changed size"
     assert nodes.error_line("one\ntwo\n") == "two"
-    assert nodes.error_line("") == "(it said nothing)"
+    assert nodes.error_line("") == "(no output)"
 
 
 # Neighbours come and go.
