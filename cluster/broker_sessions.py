@@ -5,7 +5,7 @@ its next registration (I14). Heartbeats also report the replayed metadata offset
 down stops when all others have replayed the election of its successors.
 
 All this is soft state. A new active controller begins with a fresh session for every broker, since it has seen no
-earlier heartbeats. A controller that was paused, or whose machine had no time for it, extends all sessions by that
+earlier heartbeats. A controller that was paused, or whose machine was too busy, extends all sessions by that
 time, or it would fence a whole cluster when it wakes up.
 """
 

@@ -3,13 +3,13 @@
     leader      ──────────────────────────────┤ log end
     follower 2  ─────────────────────────┤         in sync
     follower 3  ──────────────────┤                in sync
-    follower 4  ────────┤                          not in sync: the high watermark does not wait for it
+    follower 4  ────────┤                          not in sync: the high watermark does not wait
                                   ^ high watermark: every in-sync replica has the records before it
 
 A follower's fetch offset proves that it holds everything before it. Three sets of replicas matter (KIP-497):
 
 - the *committed ISR*, which the controller knows. While it is smaller than min.insync.replicas the high watermark
-  stands still, with any acks (strict min ISR, KIP-966).
+  does not advance, with any acks (strict min ISR, KIP-966).
 - the *maximal ISR*: the committed one and every replica that is proposed to join. The controller may have agreed
   already and may elect that replica; so the high watermark waits for it from the proposal on, not from the response on.
 - replicas that have caught up and may join: the high watermark waits for them too, or a busy leader would never let

@@ -46,10 +46,11 @@ class ReadBarrier:
         if leader_epoch == self._leader_epoch:
             self._heard[broker_id] = max(self._heard.get(broker_id, NO_READ), answered)
 
-    def note_confirmed(self, *, leader_epoch: int, asked: int) -> None:
-        """The controller has confirmed a leader epoch; `asked` is the newest read that had begun when it was asked."""
+    def note_confirmed(self, *, leader_epoch: int, requested: int) -> None:
+        """The controller has confirmed a leader epoch; `requested` is the newest read that had begun when the request
+        was sent."""
         if leader_epoch == self._leader_epoch:
-            self._confirmed = max(self._confirmed, asked)
+            self._confirmed = max(self._confirmed, requested)
 
     def missing(self, read: int, possible_leaders: Set[int]) -> set[int]:
         """The possible leaders that may lead in a later epoch since before the read began."""

@@ -17,7 +17,7 @@
      61  records, one behind the other (record.py), compressed together (compression.py)
 
 Base offset and leader epoch stand in front of the CRC, so that a broker can set them without touching the rest; a time
-that the broker sets costs another CRC, and still no re-encoding. Compressed batches are not opened for it.
+that the broker sets costs another CRC, and still no re-encoding. Compressed batches are not decompressed.
 
 This file works on buffers and positions instead of objects, because it is what a Produce costs: for a batch of 16 KB
 `read_header` takes 0.6 µs, `verify` 1.3 and `assign_offset` 0.2 (`python bench/batches.py`).

@@ -275,7 +275,7 @@ class _Group:
         try:
             yield from self._copy_all(old, end, new)
             if [segment.size for segment in old] != sizes or not _stands_in(self.log.segments, old):
-                raise CleaningAborted(f"{old[0]} and its neighbours have changed")
+                raise CleaningAborted(f"{old[0]} and the segments beside it have changed")
             _refuse_damage(self.log)
         except BaseException:
             # The generator may be closed here (GeneratorExit), and `.cleaned` files are useless then. Those of a closed

@@ -1,13 +1,13 @@
 """What a tiered log may delete from its disk: segments that are in the object store.
 
-local.retention.bytes and local.retention.ms limit what is on the disk; -2 stands for the limit of the whole log. The
+local.retention.bytes and local.retention.ms limit what is on the disk; -2 means the limit of the whole log. The
 oldest segments go first, and the first that has to stay ends the search (as in retention.py). The log's start does not
 move: readers of the deleted segments are served from the object store.
 
 Never beyond the end of what is in the object store without a hole, and never the active segment. The caller knows that
 end, for this log's history (a segment of another leader's history does not count).
 
-The active segment of a topic to which nobody writes any more would never be copied, and its records would never expire.
+The active segment of a topic that is no longer written to would never be copied, and its records would never expire.
 So it is rolled when all of them are older than the limit by time, as in Kafka; later it goes as any other segment. It
 is open for ROLL_PAUSE_MS at least: records that were old when they came must not get a segment each.
 """

@@ -11,7 +11,7 @@ while it stays in memory (verified_ranges.py). If a part of a segment is no long
 as unverified; the worker thread verifies what it reads, and the other bytes are verified before they are sent.
 
 A probe of cached bytes costs 0.6 µs: 1 µs for the end of the log, 5 for a megabyte (docs/decisions/0006). Each read is
-probed anew, and no result is kept. A page may be dropped between the probe and the read: that delays one response.
+probed again, and no result is kept. A page may be dropped between the probe and the read: that delays one response.
 """
 
 from contextlib import suppress

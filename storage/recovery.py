@@ -5,7 +5,7 @@ The order is Kafka's (LogLoader):
     1  drop .deleted and .cleaned, finish .swap                                              (segment_swap.py)
     2  open the segments; indexes without a log are strays
     3  after an unclean stop: scan from the segment that holds the recovery point, each batch checked; write its
-       indexes, its transaction index and the epochs anew; cut at the first bad batch, and drop what comes behind it
+       indexes, its transaction index and the epochs; cut at the first bad batch, and drop what comes behind it
     4  the epochs end where the log does, and start where it does
     5  the producers: the newest whole snapshot, then the batches behind it
 
@@ -401,7 +401,7 @@ class _Loader:
     def _finish(self, end_offset: int) -> Loaded:
         if self.stopped.clean and self.start_offset > end_offset:
             self.report.damaged_files.append(
-                f"{self.directory}: a checkpoint says that it starts at {self.start_offset}"
+                f"{self.directory}: the checkpointed log start offset is {self.start_offset}"
             )
             self.start_offset = 0  # a clean stop does not leave that, so the checkpoint is ignored
         if self.segments and self.start_offset > end_offset:

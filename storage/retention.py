@@ -83,7 +83,8 @@ def enforce(log: Log, *, now_ms: int) -> Retention:
 
 
 def _config_of(log: Log) -> LogConfig:
-    """Size and time of a tiered log are limited elsewhere; unless nothing of it is in the object store, nor will be."""
+    """Tiered storage limits size and time of a tiered log, unless no segment of it is or will be in the object
+    store."""
     config = log.config
     if config.remote_storage and (log.has_remote_part or not config.remote_copy_disable):
         return replace(config, cleanup_policy=frozenset())

@@ -466,7 +466,7 @@ class Segment:
 
     @property
     def known_newest(self) -> int | None:
-        """The newest timestamp, -1 without any; None if a file would have to be read for it."""
+        """The newest timestamp, -1 without any; None if a file would have to be read."""
         return None if self._largest_timestamp == UNKNOWN else self._largest_timestamp
 
     def largest_timestamp(self) -> tuple[int, int]:

@@ -242,7 +242,7 @@ class Broker(ApiFaults, TopicCalls):
         try:
             return str(self._host.tell("describe", timeout_s=DESCRIBE_S))
         except Exception as error:
-            return f"the broker does not say how it is: {error}\n{self._host.log_tail}".rstrip()
+            return f"the broker did not report its state: {error}\n{self._host.log_tail}".rstrip()
 
     def tell(self, order: str, **details: Any) -> Any:
         """Send a command to the node; `Clock` and `Chaos` use this."""

@@ -12,7 +12,7 @@ loopback and data in memory, and everything is removed at the end of the block. 
 detected after one or two seconds. A keyword is a key of server.properties, for all nodes, with underscores for dots.
 Faults by API, storms and the clock are those of `Broker`; methods for one node take its number.
 
-Every method blocks until it is done. Those that look up something in the cluster wait for it, and raise a TimeoutError
+Every method blocks until it is done. Those that look up something wait until it is there, and raise a TimeoutError
 with the reason if it does not appear.
 """
 
@@ -257,4 +257,4 @@ class Cluster(ApiFaults, TopicCalls):
         try:
             return self._loop.call(self._nodes.describe, timeout_s=DESCRIBE_S)
         except Exception as error:
-            return f"the cluster does not say how it is: {error}"
+            return f"the cluster did not report its state: {error}"

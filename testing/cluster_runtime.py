@@ -365,6 +365,6 @@ def _unled(topic: Topic, nodes: Mapping[int, Node], indexes: Iterable[int]) -> I
 def _out_of_sync(topic: Topic, number: int, nodes: Mapping[int, Node]) -> Iterator[str]:
     """Partitions with replicas out of sync, as one node knows them."""
     for index, partition in sorted(topic.partitions.items()):
-        wanted = sorted(set(partition.replicas) & nodes.keys())
-        if sorted(partition.isr) != wanted:
-            yield f"{topic.name}-{index} is in sync on {sorted(partition.isr)}, and not on {wanted}, says node {number}"
+        isr, wanted = sorted(partition.isr), sorted(set(partition.replicas) & nodes.keys())
+        if isr != wanted:
+            yield f"{topic.name}-{index} is in sync on {isr}, not on {wanted}, in the metadata of node {number}"

@@ -62,7 +62,7 @@ def find_coordinator(
     keys = request.coordinator_keys if call.version >= FIRST_WITH_MANY_KEYS else [request.key]
     allowed = _allowed(broker, call, request.key_type, keys)
     topic = TOPICS.get(request.key_type) if any(key in allowed for key in keys) else None
-    # While a change is being applied, the topic may exist without its coordinators: wait for it as for the creation.
+    # While a change is being applied, the topic may exist without its coordinators: wait, as for the creation.
     if topic is not None and (broker.metadata.topics.by_name(topic) is None or broker.quorum.is_changing):
         return _create_and_respond(broker, call, request, topic, allowed)
     return _respond(broker, call, request, allowed)

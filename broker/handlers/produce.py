@@ -105,7 +105,7 @@ def error_response(request: ProduceRequest, error: KafkaError) -> ProduceRespons
 
 def _may_write_as_broker(broker: "Broker", call: "Call", topic: str) -> bool:
     """Whether the client may write to a topic of the brokers. The remote log metadata decides which segments are
-    deleted: only brokers write it, who are known by the right to act for the cluster, if there is an authorizer."""
+    deleted: only brokers write it, which an authorizer identifies by their permission for ClusterAction."""
     if topic != REMOTE_LOG_METADATA_TOPIC:
         return call.client_id == ADMIN_CLIENT
     return broker.is_client_id_of_broker(call.client_id) and broker.guard.may(call, AclOperation.CLUSTER_ACTION)

@@ -291,7 +291,7 @@ class TlsHandshakes:
             spoken = "Kafka's protocol without TLS" if data[0] == 0 else "no TLS"
         connection = handshake.connection
         self._server.warn_once(
-            connection.peer, "client %s speaks %s to the TLS listener %s", connection.peer, spoken, connection.listener
+            connection.peer, "client %s sent %s to the TLS listener %s", connection.peer, spoken, connection.listener
         )
         self.failed[connection.listener] = self.failed.get(connection.listener, 0) + 1
         self._close(handshake)

@@ -423,7 +423,7 @@ class MetadataApplier:
 
 
 class _LogToCreate(NamedTuple):
-    """A partition without a log on this broker, and the directory for it."""
+    """A partition without a log on this broker, and the directory of the new log."""
 
     change: PartitionChanged
     directory: LogDirectory

@@ -64,7 +64,7 @@ class Watch(Protocol):
 
 
 class CachedPartition:
-    """One partition of a session: the last request for it and the last response."""
+    """One partition of a session: its last request and its last response."""
 
     __slots__ = (
         "current_leader_epoch",

@@ -2,7 +2,7 @@
 
 cluster/leader_state.py decides what to propose, when a follower has caught up or has been behind for too long. This
 module sends all pending proposals in one AlterPartition, one request at a time, and hands the results to the leaders.
-No client request waits for it: a proposal whose response is lost is sent again, until it is answered or the metadata
+No client request waits for a proposal: one whose response is lost is sent again, until it is answered or the metadata
 has the new state.
 
 A replica with a damaged log stays in sync while it is healed (healing.py), unless the damage is not committed yet

@@ -7,7 +7,7 @@ All reads that begin before a response share the fetch that follows it.
 
 A follower counts by its fetch session: a request of the session's next epoch is sent after the last response was
 received, and the session has the leader epoch of each partition that the follower follows. Followers without a session
-do not count. If a possible leader does not fetch for CONFIRM_AFTER_S, the controller is asked, by an AlterPartition
+do not count. If a possible leader does not fetch for CONFIRM_AFTER_S, the leader sends the controller an AlterPartition
 that changes nothing; it answers after a record is committed (cluster/isr_changes.py).
 
 A read that does not pass in trioka.linearizable.read.timeout.ms is refused with NOT_LEADER_OR_FOLLOWER.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trioka.reads")
 
-CONFIRM_AFTER_S: Final = 0.1  # how long a read waits for followers before the controller is asked
+CONFIRM_AFTER_S: Final = 0.1  # how long a read waits for followers before the leader sends a request to the controller
 CONFIRM_TIMEOUT_S: Final = 2.0  # of that request
 MAX_CONFIRMED: Final = 1000  # partitions in one request
 
@@ -142,7 +142,7 @@ class LinearizableReads:
             if self.has_passed(replica, waiting.newest):
                 del self._waiting[replica]
                 continue
-            if self.has_passed(replica, waiting.oldest):  # followers do fetch: the controller need not be asked
+            if self.has_passed(replica, waiting.oldest):  # followers do fetch: no request to the controller is needed
                 waiting.oldest, waiting.since = waiting.newest, self._broker.clock.now()
             if epoch == leadership.leader_epoch:
                 missing = leadership.read_barrier.missing(waiting.newest, leadership.possible_leaders)
@@ -193,7 +193,7 @@ class LinearizableReads:
             result = results.get((replica.topic_id, replica.index))
             if result is None or result.error_code != NONE or result.leader_id != broker.node_id:
                 continue
-            leadership.read_barrier.note_confirmed(leader_epoch=result.leader_epoch, asked=asked)
+            leadership.read_barrier.note_confirmed(leader_epoch=result.leader_epoch, requested=asked)
             waiting = self._waiting.get(replica)
             if waiting is not None:
                 waiting.oldest, waiting.since = waiting.newest, now  # later reads wait for followers first

@@ -6,10 +6,10 @@
           ──▶ the log continues behind that segment
 
 As in Kafka (TierStateMachine). With follower.fetch.last.tiered.offset.enable an empty replica begins behind the last
-tiered offset (ListOffsets -5) without being asked to, although the leader still has earlier records (KIP-1023).
+tiered offset (ListOffsets -5) without a request to do so, although the leader still has earlier records (KIP-1023).
 
 The segment must be of the leader's history to its end, because its epochs and producers are those at its end: the
-leader is asked for the end of the segment's last epoch.
+leader is queried for the end of the segment's last epoch.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple

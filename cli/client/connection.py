@@ -168,7 +168,7 @@ class Connection:
                 problems.NOT_KAFKA, f"{self.address} did not answer in Kafka's protocol"
             ) from None
         if answer.error_code != NONE:
-            raise problems.from_error_code(answer.error_code, f"{self.address} does not say what it offers")
+            raise problems.from_error_code(answer.error_code, f"{self.address} did not return its API versions")
         return {result.api_key: VersionRange(result.min_version, result.max_version) for result in answer.api_keys}
 
     # -- the socket ----------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class Connection:
             sock.close()
             if isinstance(error, SSLError) and (failure := self._refused_by_alert(error)) is not None:
                 raise failure from None
-            raise problems.failure_for(problems.NO_TLS_HERE, f"{self.address} does not speak TLS") from None
+            raise problems.failure_for(problems.NO_TLS_HERE, f"{self.address} did not answer in TLS") from None
 
     def _refused_by_alert(self, error: OSError) -> Exception | None:
         """The failure for a TLS alert of the broker, which may also come after the handshake; None if there is no
@@ -252,17 +252,17 @@ class Connection:
             return size
         self.close()
         if first == b"HTTP":
-            raise problems.failure_for(problems.SPEAKS_HTTP, f"{self.address} speaks HTTP, not Kafka's protocol")
-        if first[0] in (TLS_ALERT, TLS_HANDSHAKE) and first[1] == TLS_MAJOR:
             raise problems.failure_for(
-                problems.EXPECTS_TLS, f"{self.address} expects TLS, and was spoken to in plain text"
+                problems.SPEAKS_HTTP, f"{self.address} answered in HTTP, not in Kafka's protocol"
             )
+        if first[0] in (TLS_ALERT, TLS_HANDSHAKE) and first[1] == TLS_MAJOR:
+            raise problems.failure_for(problems.EXPECTS_TLS, f"{self.address} expects TLS and got plain text")
         raise problems.failure_for(
-            problems.NOT_KAFKA, f"{self.address} does not speak Kafka's protocol: it began with {first!r}"
+            problems.NOT_KAFKA, f"{self.address} did not answer in Kafka's protocol: the response begins with {first!r}"
         )
 
     def _receive(self, size: int) -> bytes:
-        assert self._socket is not None, "say something first"
+        assert self._socket is not None, "send a request first"
         received = bytearray()
         while len(received) < size:
             try:

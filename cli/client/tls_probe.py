@@ -63,10 +63,10 @@ class Listener:
         except ssl.SSLError as error:
             reason = (error.reason or "").replace("_", " ").lower()
             trouble = problems.TLS_REFUSED if "ALERT" in (error.reason or "") else problems.NO_TLS_HERE
-            what = f"{self.address} does not speak TLS" if trouble is problems.NO_TLS_HERE else self.address
+            what = f"{self.address} did not answer in TLS" if trouble is problems.NO_TLS_HERE else self.address
             raise problems.failure_for(trouble, f"{what}: {reason}" if reason else what) from None
         except OSError:
-            raise problems.failure_for(problems.NO_TLS_HERE, f"{self.address} does not speak TLS") from None
+            raise problems.failure_for(problems.NO_TLS_HERE, f"{self.address} did not answer in TLS") from None
 
     def verdict(self) -> Verdict:
         """Whether the command's own settings accept the certificate."""

@@ -34,7 +34,7 @@ def doctor_tls(settings: Settings, address: str | None, output: str) -> int:
     host, port = parse_servers(address)[0] if address is not None else settings.bootstrap[0]
     listener = Listener(host, port, settings.properties, TimeoutBudget(settings.timeout_s))
     agreed, chain = listener.handshake()
-    findings = [Finding("handshake", OK, f"{listener.address} speaks {agreed.version} with {agreed.cipher}")]
+    findings = [Finding("handshake", OK, f"{listener.address} negotiates {agreed.version} with {agreed.cipher}")]
     findings += certificate_findings(chain, time.time())
     findings += trust_findings(listener.verdict(), host, chain)
     findings += version_findings(listener.offered())

@@ -388,7 +388,9 @@ async def _live(loaded: "Loaded", dev: DevRun | None, started: float) -> None:
                 _report_ready(addresses, http, log_dirs, dev is not None, took, secured, security)
                 notify(READY)
                 for port in () if http_server is None else http_server.ports_in_use:
-                    print(f"note: port {port} is taken by {owner_of(port)}; metrics are elsewhere.", file=sys.stderr)
+                    print(
+                        f"note: port {port} is taken by {owner_of(port)}; metrics are on another port.", file=sys.stderr
+                    )
                 if dev is not None and dev.is_demo:
                     _start_demo([_reachable(address) for address in broker.addresses.values()])
                 if dev is not None and dev.has_gateway:

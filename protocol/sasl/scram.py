@@ -285,7 +285,7 @@ class ScramClient:
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
             raise ServerNotAuthenticated("the nonce of the server does not begin with that of the client")
         if not salt or not 0 < iterations <= MAX_CLIENT_ITERATIONS:
-            raise ServerNotAuthenticated(f"the server asks for {iterations} iterations or an empty salt")
+            raise ServerNotAuthenticated(f"the server sent {iterations} iterations or an empty salt")
         salted = salted_password(self._mechanism, self._password, salt, iterations)
         keys = scram_keys(self._mechanism, salted)
         final = f"c=biws,r={nonce}"

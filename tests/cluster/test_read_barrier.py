@@ -106,9 +106,9 @@ def a_new_leader_waits_for_the_start_of_its_epoch(module: ModuleType) -> None:
 
 def the_controller_may_confirm_instead(module: ModuleType) -> None:
     led = Led(module)
-    led.leadership.read_barrier.note_confirmed(leader_epoch=4, asked=9)
+    led.leadership.read_barrier.note_confirmed(leader_epoch=4, requested=9)
     assert not led.may_read(1)
-    led.leadership.read_barrier.note_confirmed(leader_epoch=5, asked=2)
+    led.leadership.read_barrier.note_confirmed(leader_epoch=5, requested=2)
     assert led.may_read(2) and not led.may_read(3)
 
 

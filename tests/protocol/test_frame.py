@@ -160,7 +160,7 @@ def test_a_frame_above_the_limit_is_refused_before_it_comes() -> None:
     ],
 )
 def test_another_protocol_is_recognised(said: bytes, spoken: str) -> None:
-    with pytest.raises(NotKafka, match=f"the client speaks {spoken}, not Kafka's protocol"):
+    with pytest.raises(NotKafka, match=f"the client sent {spoken}, not Kafka's protocol"):
         feed(reader(), said)
 
 

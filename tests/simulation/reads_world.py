@@ -152,7 +152,7 @@ class ReadsWorld(ReplicationWorld):
 
         def answer(outcome: Any) -> None:
             if isinstance(outcome, Partition) and broker.life == life and outcome.leader == broker.id:
-                leadership.read_barrier.note_confirmed(leader_epoch=outcome.leader_epoch, asked=asked)
+                leadership.read_barrier.note_confirmed(leader_epoch=outcome.leader_epoch, requested=asked)
 
         request = proposing(broker, self.cluster.topic(TOPIC).topic_id, proposal)
         self._deliver(broker.id, 0, lambda: self._alter(broker.id, request, answer))

@@ -209,7 +209,7 @@ def test_that_http_is_sent_elsewhere_would_be_noticed_if_it_were_wrong(right: st
 async def test_tls_on_a_plain_listener_is_logged_by_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running_broker(tmp_path) as broker:
         assert await raw(broker, b"\x16\x03\x01\x02\x00\x01\x00\x01") == b""
-        assert re.search(r"client 127\.0\.0\.1:\d+ speaks TLS to the PLAINTEXT listener", caplog.text)
+        assert re.search(r"client 127\.0\.0\.1:\d+ sent TLS to the PLAINTEXT listener", caplog.text)
 
 
 @pytest.mark.parametrize(

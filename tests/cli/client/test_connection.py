@@ -57,12 +57,12 @@ def waits(client: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("answer", "code", "sentence"),
     [
-        (says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "TRK-2004", "speaks HTTP"),
+        (says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "TRK-2004", "answered in HTTP"),
         (says(bytes.fromhex("15030300020250")), "TRK-2003", "expects TLS"),
         (says(b""), "TRK-2007", "closed the connection without an answer"),
-        (says(b"SSH-2.0-OpenSSH_9.2\r\n"), "TRK-2009", "does not speak Kafka's protocol"),
+        (says(b"SSH-2.0-OpenSSH_9.2\r\n"), "TRK-2009", "did not answer in Kafka's protocol"),
         (says(b"\0\0\0\x08somebody"), "TRK-2009", "did not answer in Kafka's protocol"),
-        (says(b"\x7f\xff\xff\xff"), "TRK-2009", "does not speak Kafka's protocol"),
+        (says(b"\x7f\xff\xff\xff"), "TRK-2009", "did not answer in Kafka's protocol"),
         (waits, "TRK-2005", "did not answer within 0.3 s"),
     ],
     ids=["http", "tls", "hang-up", "ssh", "garbage", "huge", "silence"],
@@ -108,7 +108,7 @@ def test_tls_to_a_plain_listener_is_named(at: str, home: Path) -> None:
     (home / "client.properties").write_text("security.protocol=SSL\n")
     ended = command("topics", "list", "-b", at, "--command-config", str(home / "client.properties"))
     assert ended.code == Exit.UNREACHABLE
-    assert "does not speak TLS" in ended.stderr and "TRK-2008" in ended.stderr
+    assert "did not answer in TLS" in ended.stderr and "TRK-2008" in ended.stderr
 
 
 @pytest.fixture(scope="module")

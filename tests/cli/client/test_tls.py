@@ -208,7 +208,7 @@ def test_the_doctor_says_that_a_listener_speaks_no_tls(home: Path) -> None:
         thread.start()
         ended = command("doctor", "tls", f"localhost:{free.getsockname()[1]}", "--timeout", "10s")
         thread.join()
-    assert ended.code == Exit.UNREACHABLE and "does not speak TLS" in ended.stderr and "TRK-2008" in ended.stderr
+    assert ended.code == Exit.UNREACHABLE and "did not answer in TLS" in ended.stderr and "TRK-2008" in ended.stderr
 
 
 def test_days_left_are_counted_and_judged() -> None:
