@@ -145,7 +145,7 @@ def test_an_operation_is_as_many_as_it_has_ends() -> None:
     assert list(runs("plain", values, {0: 4, 1: None, 3: -1})) == [
         (Outcome.OK, [Send("plain-0", b"a", 4)]),
         (Outcome.INFO, [Send("plain-1", b"b", None), Send("plain-0", b"c", None)]),
-        (Outcome.OK, [Send("plain-0", b"d", None)]),  # a duplicate, whose place was not told
+        (Outcome.OK, [Send("plain-0", b"d", None)]),  # a duplicate of unknown offset
     ]
 
 

@@ -9,7 +9,7 @@ from history.operations import Assign, Commit, Committed, History, Read, Seek, S
 
 
 def a_correct_broker(seed: int, *, operations: int = 400) -> History:
-    """Transactions over three keys; some abort, of some nobody knows; readers see what was committed, in order."""
+    """Transactions over three keys; some abort, some are unknown; readers see what was committed, in order."""
     random = Random(seed)
     history = History()
     keys = ["a-0", "a-1", "b-0"]

@@ -1,4 +1,4 @@
-"""How much a client notices of a neighbour is a ratio of two of its own latencies; nothing is measured here."""
+"""The cost of background load is a ratio of two latencies of one client; nothing is measured here."""
 
 import importlib
 import os
@@ -101,7 +101,7 @@ def test_what_a_broker_died_of_is_found_in_its_last_words() -> None:
     assert nodes.error_line("") == "(no output)"
 
 
-# Neighbours come and go.
+# Background load starts and ends.
 
 
 def test_processes_that_compute_end_with_the_block() -> None:
@@ -143,7 +143,7 @@ def test_a_neighbour_that_ends_early_spoils_the_measure(monkeypatch: pytest.Monk
 
 
 def until_ended() -> None:
-    """The only child is a zombie, which nobody has waited for."""
+    """The only child is a zombie, which has not been waited for."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         pids = [path.parent.name for path in children()]

@@ -1,4 +1,4 @@
-"""A log with holes is a log like any other, whoever reads it, and takes a fraction of its size on the disk."""
+"""A sparse log reads like any other log and takes a fraction of its size on the disk."""
 
 import importlib
 import sys

@@ -248,7 +248,7 @@ async def test_a_disk_that_fails_takes_its_directory_offline_and_not_the_broker(
 
 
 class Interrupted:
-    """A log; whoever looks at it finds, in the same moment, that a worker thread has made another one."""
+    """A log; a reader finds at the same time that a worker thread has made another one."""
 
     def __init__(self, log: Log, logs: dict[TopicPartition, Log]) -> None:
         self._log = log

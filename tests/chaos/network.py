@@ -196,7 +196,7 @@ def _is_reached(node: int) -> bool:
         return True
     except TimeoutError:
         return False
-    raise AssertionError("somebody listens")
+    raise AssertionError("a server listens")
 
 
 # -- proxies -----------------------------------------------------------------------------------------------------------

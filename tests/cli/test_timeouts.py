@@ -1,5 +1,5 @@
-"""Whoever is asked and does not answer, or cannot do what is asked: every command ends within its timeout, with a
-reason. A command runs in a process of its own, so that one which hangs fails its test and stops nobody else's."""
+"""Servers that do not respond, or cannot carry out a request: every command ends within its timeout, with a
+reason. A command runs in a process of its own, so that one which hangs fails only its own test."""
 
 import errno
 import os
@@ -134,7 +134,7 @@ def begin(*arguments: str, at: str, home: Path) -> "subprocess.Popen[str]":
 
 
 def end(process: "subprocess.Popen[str]", stdin: str = "a\nb\n") -> tuple[int, str]:
-    """Its exit code, and all that it said. subprocess.TimeoutExpired if it hangs."""
+    """Its exit code, and its output. subprocess.TimeoutExpired if it hangs."""
     try:
         out, err = process.communicate(stdin, timeout=ENOUGH_S)
     finally:
@@ -257,7 +257,7 @@ def waited(patience: ModuleType, seconds: float) -> tuple[Any, Clock]:
 def test_what_one_waits_the_others_do_not_have(patience: ModuleType) -> None:
     made, clock = waited(patience, 7.0)
     assert made.left_s == 3.0
-    clock.now_s += 100.0  # while nobody is asked
+    clock.now_s += 100.0  # while no request is under way
     assert made.left_s == 3.0
     with suppress(OSError), made.waiting():
         clock.now_s += 5.0

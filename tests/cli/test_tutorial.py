@@ -132,7 +132,7 @@ def test_the_readme_can_be_followed(newcomer: Newcomer) -> None:
 
 
 def test_make_run_is_trioka_dev() -> None:
-    """As the README and the tutorial say. Not started here: it would take the port 9092 of whoever runs this."""
+    """As in the README and the tutorial. Not started here: it would take port 9092 of the user who runs this."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     shown = subprocess.run(
         ["make", "--dry-run", "run"], cwd=ROOT, env=environment, capture_output=True, text=True, check=True

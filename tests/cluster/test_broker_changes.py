@@ -152,7 +152,7 @@ def test_a_fenced_broker_is_in_no_isr_and_leads_nothing() -> None:
 
 
 def test_who_leaves_an_isr_that_is_too_small_already_stays_fit_to_lead() -> None:
-    """While two are in sync nobody else is fit. Who leaves only one behind has all that was acknowledged until then."""
+    """While two are in sync no other replica is eligible. The one that leaves last has all acknowledged records."""
     cluster = three_brokers()
     cluster.fence(1)
     assert seen(cluster) == ((2, 3), 2, ())

@@ -1,4 +1,4 @@
-"""Elections and reassignments that somebody asks for, and what leaders and brokers tell of their replicas (I6, I16)."""
+"""Requested elections and reassignments, and what leaders and brokers report of their replicas (I6, I16)."""
 
 from collections.abc import Sequence
 from types import ModuleType
@@ -324,7 +324,7 @@ def test_a_planted_mistake_in_answering_at_once_is_noticed() -> None:
         ({"isr": [1, 2], "epochs": {2: 0}}, IneligibleReplica),
         ({"index": 5}, UnknownTopicOrPartition),
         ({"topic_id": b"x" * 16}, UnknownTopicId),
-        # Of two things that are wrong, the first of the order is told.
+        # Of two errors, the first of the order is returned.
         ({"leader_epoch": 1, "leader": 2, "isr": [9]}, NotController),
         ({"leader_epoch": -1, "leader": 2, "isr": [9]}, FencedLeaderEpoch),
         ({"leader": 2, "partition_epoch": -1}, InvalidRequest),

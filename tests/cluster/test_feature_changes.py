@@ -86,7 +86,7 @@ def test_what_nobody_serves_is_not_turned_on_and_can_be_turned_off() -> None:
     assert update(cluster, to("share.version", 0, SAFE)) is InvalidUpdateVersion, "it is not there"
     cluster.append([FeatureLevelRecord(name="share.version", feature_level=1)])
     cluster.append([FeatureLevelRecord(name="streams.version", feature_level=1)])
-    assert update(cluster, to("share.version", 0)) is InvalidUpdateVersion, "nobody has asked for a downgrade"
+    assert update(cluster, to("share.version", 0)) is InvalidUpdateVersion, "no downgrade was requested"
     assert update(cluster, to("share.version", 0, SAFE)) is None
     assert update(cluster, to("streams.version", 2)) is InvalidUpdateVersion
     assert dict(cluster.metadata.features.levels) == {**FRESH_LEVELS, "streams.version": 1}
@@ -119,7 +119,7 @@ def test_a_voter_that_has_not_registered_stands_in_the_way() -> None:
 
 
 def with_voter(*result: tuple[int, int]) -> SmallCluster:
-    """Voters 1 and 2, of the configuration; what 2 has told this leader of kraft.version, if it has."""
+    """Voters 1 and 2, of the configuration; the kraft.version range that 2 has sent to this leader, if any."""
     ranges = {2: FeatureRange(name="kraft.version", first=low, last=high) for low, high in result}  # noqa: B035 - one
     cluster = SmallCluster(voter_ids=(2,), kraft_version=0, voter_ranges=ranges)
     request = ControllerRegistrationRequest(

@@ -1,4 +1,4 @@
-"""What is different between two images is what replaying from one to the other would have said, and nothing else."""
+"""The difference of two images is exactly the changes that a replay from one to the other reports."""
 
 from types import ModuleType
 

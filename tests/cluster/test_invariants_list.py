@@ -79,7 +79,7 @@ PROMISES = (
         (
             (REPLICA, "return {*self.isr, *(self.proposal.isr if self.proposal is not None else ())}"),
             (REPLICA, "if isinstance(error, NOTHING_CHANGED):"),
-            (ZOO, "a proposal that nobody answered is taken for refused"),
+            (ZOO, "a proposal without a response is taken for refused"),
         ),
     ),
     Promise(
@@ -95,7 +95,7 @@ PROMISES = (
             (REPLICA, "max(high_watermark, self.epoch_start)"),
             (REPLICA, "and follower.broker_epoch in (ANY_BROKER_EPOCH, broker.epoch)"),
             (ZOO, "progress of an earlier epoch counts"),
-            (ZOO, "the epoch of a broker's life is not told"),
+            (ZOO, "requests lack the broker epoch"),
         ),
     ),
     Promise(
@@ -391,7 +391,7 @@ def test_a_promise_has_its_tests_and_each_was_seen_to_notice_a_mistake(promise: 
         assert name in functions_of(path), f"{promise.name}: there is no {name} in tests/{path} any more"
     for path, text in promise.mistakes:
         is_planted = text in text_of(path) or any(text in each for each in strings_of(path))
-        assert is_planted, f"{promise.name}: nobody plants {text!r} in tests/{path} any more"
+        assert is_planted, f"{promise.name}: no test plants {text!r} in tests/{path} any more"
 
 
 def test_every_promise_is_in_the_list() -> None:

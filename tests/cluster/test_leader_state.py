@@ -31,7 +31,7 @@ def module() -> ModuleType:
 
 
 class Led:
-    """Broker 1 leads a partition of brokers 1, 2 and 3 whose log ends at 10; all are in sync, unless said otherwise."""
+    """Broker 1 leads a partition of brokers 1, 2 and 3 whose log ends at 10; all are in sync by default."""
 
     def __init__(self, module: ModuleType, *, isr: tuple[int, ...] = (1, 2, 3), start: int = 10) -> None:
         self.cluster = SmallCluster(brokers=4, racks={1: "a", 2: "b", 3: "b", 4: "b"})
@@ -85,7 +85,7 @@ def test_the_high_watermark_is_where_the_slowest_in_sync_is(module: ModuleType) 
     led = Led(module)
     led.end = 20
     led.fetches(2, 18)
-    assert led.watermark() == module.UNKNOWN  # broker 3 has not said anything yet
+    assert led.watermark() == module.UNKNOWN  # broker 3 has not fetched yet
     led.fetches(3, 14)
     assert led.watermark() == 14
     led.fetches(3, 20)
@@ -360,7 +360,7 @@ def test_a_consumer_is_sent_to_the_follower_in_its_rack_that_has_most(module: Mo
     led.fetches(2, 8)
     led.fetches(3, 9)
     assert led.leadership.select_read_replica("b", 5) == 3
-    assert led.leadership.select_read_replica("b", 10) is None  # nobody there has that
+    assert led.leadership.select_read_replica("b", 10) is None  # no replica there has that
     assert led.leadership.select_read_replica("a", 5) is None  # the leader is there
     assert led.leadership.select_read_replica("c", 5) is None
     led.cluster.fence(3)
@@ -393,9 +393,9 @@ def test_a_damaged_replica_steps_aside_if_another_could_lead_at_once(module: Mod
         return bool(module.may_demote(found, 1, alive.__contains__))
 
     assert may((1, 2)) and may((2, 1, 3), alive=(1, 3))
-    assert not may((1,)) and not may((1, 2), alive=(1,)), "nobody else has it all"
+    assert not may((1,)) and not may((1, 2), alive=(1,)), "no other replica has it all"
     assert may((1,), (2,)) and not may((1,), (2,), alive=(1,))
-    assert not may((1, 2), (3,), alive=(1, 3)), "while somebody is in sync, the eligible ones are not elected"
+    assert not may((1, 2), (3,), alive=(1, 3)), "while a replica is in sync, the eligible ones are not elected"
     assert may((2,), (1,)) and not may((2,), (3,)), "who counts no longer has nothing to leave"
 
 

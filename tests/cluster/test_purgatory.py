@@ -135,7 +135,7 @@ def a_round_is_looked_at_once_at_its_end(module: ModuleType) -> None:
     delayed.hold()
     for key in "abab":
         delayed.notify(key)
-    assert waiter.wants == 3, "nobody looks before the end"
+    assert waiter.wants == 3, "nothing is checked before the end"
     delayed.park(other, ["b"], deadline=10.0)
     delayed.release()
     assert waiter.wants == 1, "each key is looked at once"

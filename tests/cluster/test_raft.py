@@ -427,7 +427,7 @@ def test_a_node_that_has_never_caught_up_does_not_become_a_voter(module: ModuleT
 def test_a_voter_whose_disk_was_wiped_is_another_one() -> None:
     wiped = ReplicaKey(3, b"\x99" * 16)
     assert wiped not in VoterSet.of((ONE, TWO, THREE))
-    assert ReplicaKey(3) in VoterSet.of((ONE, TWO, THREE)), "nobody knows its directory"
+    assert ReplicaKey(3) in VoterSet.of((ONE, TWO, THREE)), "its directory is unknown"
 
 
 def test_voters_that_were_cut_off_never_voted() -> None:

@@ -1,5 +1,5 @@
-"""Elections that nobody asked for: leadership goes back to the first replicas, and partitions that may lose records
-rather than wait are led by whoever is there (I12)."""
+"""Elections without a request: leadership goes back to the first replicas, and partitions that may lose records
+rather than wait are led by any live replica (I12)."""
 
 from types import ModuleType
 
@@ -104,7 +104,7 @@ def test_a_partition_that_may_lose_records_is_led_by_whoever_is_there(module: Mo
     cluster = without_leaders()
     assert leaders(cluster) == [NO_LEADER]
     cluster.do(module.elect_unclean(cluster.metadata, cluster.settings, LIMIT))
-    assert leaders(cluster) == [NO_LEADER]  # nobody has allowed it
+    assert leaders(cluster) == [NO_LEADER]  # not allowed
 
     allow(cluster)
     (has_more,) = cluster.do(module.elect_unclean(cluster.metadata, cluster.settings, LIMIT))

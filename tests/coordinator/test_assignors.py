@@ -54,7 +54,7 @@ def histories(
 
 
 def assert_whole(spec: GroupSpec, topics: KnownTopics, given: dict[str, Assignment]) -> None:
-    """Every partition of a topic that somebody subscribes to has one owner, who subscribes to it."""
+    """Every partition of a subscribed topic has one owner, which subscribes to it."""
     assert given.keys() == spec.members.keys()
     owners = Counter(
         (topic_id, partition)

@@ -76,7 +76,7 @@ def joining(
 
 
 def carry_out(group: ClassicGroup, decision: Decision, error: KafkaError | None = None) -> list[object]:
-    """What is said in the end."""
+    """The final response."""
     for kept in decision.records if error is None else ():
         assert isinstance(kept.value, GroupMetadataValue)
         group.replay(kept.value)
@@ -87,7 +87,7 @@ def carry_out(group: ClassicGroup, decision: Decision, error: KafkaError | None 
 
 
 def due(around: CoordinatorContext) -> None:
-    around.deadlines.cancel(("g", "join"))  # as `Deadlines.due` does before it is told
+    around.deadlines.cancel(("g", "join"))  # as `Deadlines.due` does before it is called
 
 
 def stable(request: JoinGroupRequest | None = None) -> tuple[ClassicGroup, JoinGroupResponse]:
@@ -363,7 +363,7 @@ def test_offsets_age_while_nobody_uses_them() -> None:
     assert simple.is_simple and simple.offsets_expire_since(commit_ms=3) == 3
     group, _ = stable()
     assert not group.is_simple
-    assert group.offsets_expire_since(commit_ms=3) == 3  # of topics that nobody is subscribed to
+    assert group.offsets_expire_since(commit_ms=3) == 3  # of topics without a subscription
     group.join(3, joining(), NEWEST._replace(version=3), LATER)
     assert group.offsets_expire_since(commit_ms=3) is None
     empty = loaded(kept(since=77))

@@ -123,7 +123,7 @@ def test_a_member_that_moves_to_another_host_is_written_down_but_not_assigned_an
     assert groups.group.epoch == 2
 
 
-# What a heartbeat may say anew, of the member or of its client; and the line that must not overlook it.
+# What a heartbeat may change of the member or of its client; and the line that must not overlook it.
 NEWS: list[tuple[dict[str, Any], dict[str, str], str]] = [
     ({"subscribed_topic_names": ["others"]}, {}, "request.subscribed_topic_names is None"),
     ({"subscribed_topic_regex": "o.*"}, {}, "request.subscribed_topic_regex is None"),
@@ -237,7 +237,7 @@ def test_a_pattern_matches_nothing_that_its_asker_may_not_know_of() -> None:
     groups.pass_time(0)
     assert [groups.group.is_subscribed_to(name) for name in ("orders", "others")] == [True, False]
     groups.pass_time(30_000)
-    groups.join("b", subscribed_topic_regex="oth.*")  # the group's patterns are resolved anew, for b
+    groups.join("b", subscribed_topic_regex="oth.*")  # the group's patterns are resolved again, for b
     groups.pass_time(0)
     assert groups.group.is_subscribed_to("others")
     groups.heartbeat("a", -1)

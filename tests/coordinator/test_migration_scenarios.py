@@ -1,4 +1,4 @@
-"""Groups change their protocol while they work: consumers of both kinds join, leave, time out and are told what."""
+"""Groups change their protocol while they work: consumers of both kinds join, leave and time out."""
 
 import pytest
 from support.migration_steps import STEPS, MigrationWorld

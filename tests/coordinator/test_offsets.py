@@ -117,7 +117,7 @@ def test_what_an_aborted_transaction_commits_is_never_seen(storage: ModuleType) 
 
 
 def test_a_transaction_does_not_undo_what_was_committed_after_it(storage: ModuleType) -> None:
-    """Compaction keeps the record that was written last: whoever loads the log must come to the same."""
+    """Compaction keeps the record that was written last: a load of the log must have the same result."""
     book = Book(storage)
     book.commit(9, producer=P)
     book.commit(5)

@@ -63,7 +63,7 @@ MISTAKES = [
     ("crash", transactions, "coordinator_epoch=self._epoch,", "coordinator_epoch=0,"),
     # T6: only what takes part may be written.
     ("verify", transactions, "None if partition in found.partitions else TransactionAbortable()", "None"),
-    # T8: who was told that nobody knows may ask again, until somebody does.
+    # T8: a client whose request has an unknown outcome may repeat it until the outcome is known.
     ("writing", transactions, "        self._deadlines.set((name, RETRY), now.steady_ms + pause_ms)\n", ""),
     (
         "writing",
@@ -106,7 +106,7 @@ SCRIPT = (
 @pytest.mark.parametrize("crash", ["crash", "crash losing"])
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_coordinator_may_crash_at_any_point(point: int, crash: str, is_committed: bool) -> None:
-    """Who asks again is told, sooner or later, that it is done; and it is done once."""
+    """A repeated request succeeds sooner or later; and it takes effect once."""
     world = TransactionWorld()
 
     def do(line: str) -> str:

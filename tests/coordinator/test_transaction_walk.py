@@ -32,7 +32,7 @@ MISTAKES = [
         "epoch, last_epoch = self.epoch, self.epoch",
     ),
     (
-        "T5: told",
+        "T5: got",
         transactions,
         "            if found.phase is not _complete(is_commit):\n",
         "            if found.phase not in (Phase.COMPLETE_COMMIT, Phase.COMPLETE_ABORT):\n",

@@ -221,7 +221,7 @@ def test_every_flipped_bit_is_noticed_except_where_the_broker_writes(codec: Code
             damaged[position] ^= 1 << bit
             if position < 8 or 12 <= position < 16:  # base offset and leader epoch
                 header_of(damaged)
-            elif position < 17:  # length and magic: nobody knows where the batch ends
+            elif position < 17:  # length and magic: the end of the batch is unknown
                 with pytest.raises((ProtocolError, CorruptMessage, UnsupportedForMessageFormat)):
                     read_all(damaged)
             else:

@@ -1,4 +1,4 @@
-"""What is said is what is heard, for every message in every version; and what is not a message is refused."""
+"""Every message in every version is decoded to what was encoded; and what is not a message is refused."""
 
 import struct
 import tracemalloc
@@ -281,7 +281,7 @@ def test_a_uuid_of_another_length_is_refused() -> None:
 
 
 class Untouchable:
-    """Records that lie elsewhere: they have a length, and nobody may look at them."""
+    """Records in a file: they have a length, and must not be read."""
 
     def __init__(self, size: int) -> None:
         self._size = size

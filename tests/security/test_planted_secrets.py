@@ -1,4 +1,4 @@
-"""Attack 59: thirty planted secrets, and a real process that is asked in every way; not one of them is told."""
+"""Attack 59: thirty planted secrets, and a real process that gets every request; no output contains one of them."""
 
 import subprocess
 import sys

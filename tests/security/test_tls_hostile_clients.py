@@ -93,7 +93,7 @@ def test_a_handshake_ends_at_its_deadline(tmp_path: Path) -> None:
 
 
 def ends_at_its_deadline(directory: Path) -> None:
-    """Not when idle connections are looked for, whatever the client has said."""
+    """Not when idle connections are searched, whatever the client has sent."""
     settings = tls_settings(SERVER, AUTHORITY, directory, trioka_tls_handshake_timeout_ms="400")
     with pytest.MonkeyPatch.context() as patch, broker_in_thread(directory / "data", **settings) as broker:
         patch.setattr(broker_module, "IDLE_CHECK_S", NEVER_S)
@@ -127,7 +127,7 @@ def closes_the_oldest_handshake(tmp_path: Path) -> None:
 
 
 class HeldTls:
-    """A handshake that takes until it is told to end."""
+    """A handshake that lasts until the test ends it."""
 
     def __init__(self) -> None:
         self.began, self.may_end = threading.Event(), threading.Event()

@@ -344,17 +344,17 @@ class Walk:
         joined = [member.join_request_id for member in roster if member.join_request_id is not None]
         synced = [member.sync_request_id for member in roster if member.sync_request_id is not None]
         assert roster.joined == len(joined), "those who wait are miscounted"
-        assert (roster.leader in roster) == (len(roster) > 0), "nobody leads"
-        assert roster.unsynced <= {member.id for member in roster}, "a share is kept for somebody who is gone"
-        assert not roster.pending & {member.id for member in roster}, "somebody is expected who is here"
-        assert phase is not Phase.EMPTY or not len(roster), "somebody is in an empty group"
-        assert phase is Phase.COMPLETING or not synced, "somebody waits for an assignment that will not come"
+        assert (roster.leader in roster) == (len(roster) > 0), "no leader"
+        assert roster.unsynced <= {member.id for member in roster}, "a share is kept for a departed member"
+        assert not roster.pending & {member.id for member in roster}, "a present member is expected"
+        assert phase is not Phase.EMPTY or not len(roster), "an empty group has a member"
+        assert phase is Phase.COMPLETING or not synced, "a member waits for an assignment that will not come"
         if self.shell.is_up_to_date:
-            assert self.shell.waiting == {*joined, *synced}, "somebody waits whom nobody answers"
+            assert self.shell.waiting == {*joined, *synced}, "no response to a waiting member"
         for member in roster:
-            assert member.is_excused or self._is_due("session", member.id), f"nobody watches {member.id}"
+            assert member.is_excused or self._is_due("session", member.id), f"no deadline of {member.id}"
         for member_id in roster.pending:
-            assert self._is_due("session", member_id), f"nobody watches {member_id}, who is expected"
+            assert self._is_due("session", member_id), f"no deadline of {member_id}, who is expected"
         assert phase is not Phase.PREPARING or self._is_due("join"), "the others are waited for without end"
         assert not roster.unsynced or self._is_due("sync"), "members may sync whenever they like"
 

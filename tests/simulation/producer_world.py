@@ -251,7 +251,7 @@ class ProducerWorld:
             self.repeated += 1
             found = self._values_at(appended.first_offset, appended.last_offset + 1)
             if found != [each.value for each in sent.records]:
-                raise Violation(f"T1: {sent.records} are said to be at {appended.first_offset}, there is {found}")
+                raise Violation(f"T1: {sent.records} are acknowledged at {appended.first_offset}, there is {found}")
         sent.offset, sent.end = appended.first_offset, appended.last_offset + 1
 
     def _values_at(self, first: int, end: int) -> list[int]:

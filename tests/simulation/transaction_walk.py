@@ -10,7 +10,7 @@ The partitions are models of a leader's producer state, and no more. Every step 
     T7   at the end nothing is open
     T8   no client gets a definite failure for a transaction that took effect in part
 
-A client of the first generation cannot distinguish a late end from the next one's: with `version=1` nothing is late,
+A first-generation client cannot distinguish a late end from the next transaction's: with `version=1` nothing is late,
 and nothing comes twice.
 """
 
@@ -359,7 +359,7 @@ class Walk:
 
     def _given(self, client: Walker, producer_id: int, epoch: int) -> Producer:
         producer = Producer(producer_id, epoch)
-        assert epoch < MAX_EPOCH, "nobody may be given the last epoch"
+        assert epoch < MAX_EPOCH, "no producer may get the last epoch"
         owner = self.given.setdefault(producer, client.number)
         assert owner == client.number, f"T5: {producer} was given to two"
         return producer
@@ -392,7 +392,7 @@ class Walk:
                 fates.setdefault((number, serial), set()).add(fate)
         for client in self.clients:
             for serial, is_commit in client.outcomes.items():
-                assert fates.get((client.number, serial), {is_commit}) <= {is_commit}, f"T5: told {is_commit}"
+                assert fates.get((client.number, serial), {is_commit}) <= {is_commit}, f"T5: got {is_commit}"
             for value, partition in client.acknowledged:
                 assert value in self.partitions[partition].fate, f"T5: {value} is lost"
         torn = [key for key, outcome in fates.items() if len(outcome) > 1]

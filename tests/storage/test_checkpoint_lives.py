@@ -32,7 +32,7 @@ def open_directory(disk: MemoryDisk, storage: ModuleType = directory) -> LogDire
 
 
 def compacted(disk: MemoryDisk, storage: ModuleType = directory) -> tuple[LogDirectory, Log]:
-    """A log of eight records of which all is durable, replicated, and said to be compacted up to 6."""
+    """A log of eight records of which all is durable, replicated, and by the checkpoint compacted up to 6."""
     opened = open_directory(disk, storage)
     log = opened.create(NAME, CONFIG, now_ms=NOW_MS, topic_id=b"1" * 16)
     for number in range(RECORDS):
@@ -117,7 +117,7 @@ def test_a_cut_that_the_checkpoints_cannot_be_told_of_does_not_happen() -> None:
 
 @pytest.mark.parametrize("file", ALL)
 def test_an_entry_without_a_log_or_beyond_its_end_goes_with_the_next_start(file: str) -> None:
-    """Somebody has removed a directory by hand, and the topic is made again: the entry must not wait for its log."""
+    """A directory was removed by hand, and the topic is created again: the entry must not wait for its log."""
     disk = MemoryDisk()
     compacted(disk)[0].close_handles()
     disk.replace(f"/logs/{file}", b"0\n2\norders 0 700\nusers 0 5\n")
@@ -190,7 +190,7 @@ def check(opened: LogDirectory, promised: Sequence[str]) -> None:
         assert "made again" not in promised
         return
     assert "deleted" in promised
-    assert log.first_dirty_offset is None, "the next topic is said to be compacted"
+    assert log.first_dirty_offset is None, "the next topic is marked as compacted"
     assert (log.log_start_offset, log.quarantine.damages) == (0, ())
     assert log.report is None or not log.report.missing_offsets
     found = values(log)

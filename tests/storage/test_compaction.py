@@ -74,7 +74,7 @@ def test_nothing_is_cleaned_from_the_last_stable_offset_on(storage: ModuleType) 
 def test_young_records_wait_for_the_minimum_lag(storage: ModuleType) -> None:
     for lag, expected in [(NOW - 3_000, 30), (NOW - 2_999, 20), (NOW - 1_999, 10), (NOW - 999, 0)]:
         assert measure(storage, min_compaction_lag_ms=lag).first_uncleanable_offset == expected
-    # A young segment that is clean already holds nobody back.
+    # A young segment that is clean already delays no other.
     segments = [SegmentFacts(0, 100, NOW), *FOUR[1:]]
     to_clean = measure(storage, segments=segments, checkpoint=10, min_compaction_lag_ms=1_000)
     assert to_clean.first_uncleanable_offset == 30

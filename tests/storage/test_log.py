@@ -135,7 +135,7 @@ def test_a_batch_behind_one_that_a_failed_disk_refused_is_not_called_out_of_orde
 
 
 def test_a_segment_whose_first_batch_is_damaged_takes_records() -> None:
-    """Damage that nobody has met yet: rolling by time asks the first batch for its time."""
+    """Damage that is not known yet: rolling by time reads the timestamp of the first batch."""
     log = open_log()
     append(log, "a")
     again = reopen(log)

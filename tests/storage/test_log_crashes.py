@@ -64,7 +64,7 @@ def add(log: Log, *values: str, epoch: int = 0, size: str = BULK) -> None:
 
 def contents(log: Log) -> LogContents:
     values = [(record.value or b"").decode() for record in read_all(log)]
-    assert all(value[2:] in (BULK, BIT) for value in values), "bytes that nobody wrote"
+    assert all(value[2:] in (BULK, BIT) for value in values), "bytes that were not written"
     return LogContents(log.log_start_offset, tuple(value[:2] for value in values))
 
 

@@ -69,7 +69,7 @@ def crash(log: Log, *, recovery_point: int) -> Log:
 
 
 def cut(log: Log) -> Log:
-    """Somebody else leads, who does not have the last batch."""
+    """Another broker leads, without the last batch."""
     end = log.log_end_offset
     append(log, "not replicated", producer=(3, 0, 0))
     log.truncate_to(end, now_ms=NOW_MS)

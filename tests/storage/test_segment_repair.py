@@ -135,7 +135,7 @@ def test_only_a_compacted_log_may_lack_offsets(storage: ModuleType) -> None:
 
 
 def test_what_lies_before_the_start_of_the_log_may_be_missing(storage: ModuleType) -> None:
-    """Whoever is asked may have deleted it. The batch that holds the first offset is there as a whole."""
+    """The other replica may have deleted it. The batch that holds the first offset is there as a whole."""
     _, second, third = three()
     data = bytes(second + third)
     for start in (11, 12):

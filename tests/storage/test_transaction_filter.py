@@ -78,7 +78,7 @@ def test_an_emptied_marker_is_idle_and_another_control_record_is_not(storage: Mo
 
 
 def test_a_transaction_told_twice_or_late_is_still_one(storage: ModuleType) -> None:
-    """It has records in two segments, so it is told for both."""
+    """It has records in two segments, so it is listed for both."""
     aborted = AbortedTransaction(1, 5, 20, 21)
     found = filtering(storage, aborted)
     assert found.is_aborted(data(5))

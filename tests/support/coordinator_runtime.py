@@ -156,6 +156,6 @@ class CoordinatorDriver(Generic[C]):
             self._apply(decision.on_committed(error, self.now))
 
     def _tell(self, request_id: RequestId, response: Response | KafkaError) -> None:
-        assert request_id in self.waiting, f"nobody asked with ticket {request_id}, or not any more: {response}"
+        assert request_id in self.waiting, f"there is no request with ticket {request_id}, or not any more: {response}"
         self.waiting.remove(request_id)
         self.delivered.append(DeliveredResponse(request_id, response))

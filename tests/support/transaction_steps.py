@@ -202,7 +202,7 @@ def marked(world: TransactionWorld, line: Line) -> None:
     """Writes the ordered markers: all of them, or `marked t-0`; `old` are those that a former coordinator
     ordered."""
     orders = [o for o in world.ordered if ("old" in line.words) == (o.coordinator_epoch != world.epoch)]
-    assert orders, "nobody has ordered markers"
+    assert orders, "no markers were ordered"
     words = [word for word in line.words if word != "old"]
     for order in orders:
         done = _partitions(words) or order.partitions

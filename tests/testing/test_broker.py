@@ -37,7 +37,7 @@ def brokers_threads() -> list[threading.Thread]:
 
 
 def sending(kafka: Broker, topic: str, value: bytes) -> Producer:
-    """A producer that has begun to send. (librdkafka's: kafka-python leaves sockets open when nobody listens.)"""
+    """A producer that has begun to send. (librdkafka's: kafka-python leaves sockets open when no server listens.)"""
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, "linger.ms": 0, "reconnect.backoff.max.ms": 100})
     producer.produce(topic, value)
     return producer

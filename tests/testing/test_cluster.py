@@ -22,7 +22,7 @@ from trioka.testing import Cluster, Unresponsive, cluster, cluster_runtime, netw
 from trioka.testing.temp_dirs import FAST_FOLDER, PREFIX
 
 PATIENCE_S = 60.0
-NEVER_MS = "600000"  # longer than any test: nobody notices by himself that a node is gone
+NEVER_MS = "600000"  # longer than any test: no node notices by itself that another is gone
 
 
 def traces() -> tuple[set[str], set[threading.Thread], list[str]]:
@@ -66,7 +66,7 @@ def next_value(consumer: Consumer) -> bytes | None:
 
 
 def in_sync(where: str, topic: str) -> list[int]:
-    """As a client is told."""
+    """As a client sees it."""
     result = AdminClient({"bootstrap.servers": where}).list_topics(topic, timeout=PATIENCE_S)
     return sorted(result.topics[topic].partitions[0].isrs)
 

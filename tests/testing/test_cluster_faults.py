@@ -91,7 +91,7 @@ def test_a_storm_over_a_cluster_is_survived_with_a_kill_in_it(
 @pytest.mark.kafka(controller_quorum_fetch_timeout_ms=60_000, broker_session_timeout_ms=60_000)
 def test_eight_days_pass_for_a_cluster_and_nobody_misses_another(kafka_cluster: Cluster, kafka_clock: Clock) -> None:
     """Retention, a member's session and a transaction's time, on whichever node looks after each. Nodes are so patient
-    that a busy machine makes nobody stand for election: if somebody does, time has."""
+    that a busy machine causes no election: only the advanced time does."""
     kafka_cluster.create_topic("orders", retention_ms=7 * DAY_MS, message_timestamp_type="LogAppendTime")
     kafka_cluster.create_topic("kept", retention_ms=-1)
     producer = KafkaProducer(

@@ -1,4 +1,4 @@
-"""Layers of a configuration, what is told of them, and what they may be changed to."""
+"""Layers of a configuration, their descriptions, and their valid changes."""
 
 from collections.abc import Mapping
 from pathlib import Path

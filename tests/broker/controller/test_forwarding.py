@@ -59,7 +59,7 @@ def all_but(host: str) -> list[CreateAclsRequest.Creation]:
 
 
 def none_but(host: str) -> list[CreateAclsRequest.Creation]:
-    """Nobody may create topics, but from that host."""
+    """Topics may be created only from that host."""
     return [
         rule(AclResourceType.CLUSTER, "kafka-cluster", AclOperation.CLUSTER_ACTION, AclPermission.ALLOW, "*"),
         rule(AclResourceType.TOPIC, "*", AclOperation.CREATE, AclPermission.ALLOW, host),

@@ -1,4 +1,4 @@
-"""Coordinators at work: what they told is in the log, what is in the log is what they load, and nobody is told less."""
+"""Coordinators: what they acknowledged is in the log, and they load exactly what is in the log."""
 
 import signal
 import subprocess
@@ -199,7 +199,7 @@ async def test_while_it_is_loaded_nobody_is_told_anything_else(shell: ModuleType
             assert (await client.ask(ListGroupsRequest(), 5)).error_code == loading
             assert (await client.ask(DescribeGroupsRequest(groups=["c"]), 5)).groups[0].error_code == loading
             assert (await client.ask(DeleteGroupsRequest(groups_names=["g"]), 2)).results[0].error_code == loading
-            # A member that is alive is told so, since nobody's session ends meanwhile.
+            # Heartbeats succeed, since no session ends meanwhile.
             alive = HeartbeatRequest(group_id="c", generation_id=1, member_id=member)
             assert (await client.ask(alive, 4)).error_code == 0
         await loaded(broker)

@@ -181,7 +181,7 @@ def test_a_mistake_with_the_order_of_things_is_noticed(tmp_path: Path) -> None:
 
 
 def markers_follow_the_verdict(directory: Path, *, is_mistaken: bool) -> None:
-    """T4: somebody else must have the verdict, too, and takes its time."""
+    """T4: another replica must have the decision too, and is slow."""
 
     @on_trio
     async def test() -> None:
@@ -251,7 +251,7 @@ def test_a_marker_that_is_not_replicated_in_time_is_written_again(tmp_path: Path
 
 
 def late_markers_are_written_again(module: ModuleType, directory: Path, patience_s: float = PATIENCE_S) -> None:
-    """After `request.timeout.ms`: somebody else must have it too, and does not come for it. The time passes only for
+    """After `request.timeout.ms`: another replica must have it too, and does not fetch it. The time passes only for
     those who wait: the broker itself needs as much of it as the machine takes."""
 
     @on_trio
@@ -324,7 +324,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(generation: int, tmp_path:
 
 @on_trio
 async def test_markers_by_hand(tmp_path: Path) -> None:
-    """T3: what an older coordinator says is refused; and so is what nobody could have said."""
+    """T3: markers of an older coordinator are refused, and so are impossible ones."""
     async with transacting(tmp_path) as (broker, connection):
         writer = Writer(connection.ask)
         producer_id, epoch = await writer.init()

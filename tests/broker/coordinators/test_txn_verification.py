@@ -1,4 +1,4 @@
-"""Who may write in a transaction: whoever its coordinator knows, where it knows it, in order, and no longer."""
+"""Writes in a transaction: only to partitions that its coordinator has confirmed, in order, until it ends."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -108,7 +108,7 @@ def test_an_end_between_asking_and_writing_is_noticed(tmp_path: Path) -> None:
 
 
 def guards_hold(module: ModuleType, directory: Path) -> None:
-    """T6: the coordinator takes its time, and meanwhile somebody else ends the transaction."""
+    """T6: the coordinator is slow, and meanwhile another client ends the transaction."""
 
     @on_trio
     async def test() -> None:

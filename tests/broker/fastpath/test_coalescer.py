@@ -1,4 +1,4 @@
-"""Small Produces of many connections in one round: each is answered for what it sent, and kept where it was told."""
+"""Small Produces of many connections in one round: each gets its own response, with the offsets of its records."""
 
 import socket
 import struct

@@ -1,4 +1,4 @@
-"""The fast path of plain Fetches: nobody can tell what went through it from what took the usual road."""
+"""The fast path of Fetches: its responses are those of the general path."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who reads what is committed has a fast path, too, as long as nothing was aborted in it; nobody can tell."""
+"""Fetches of committed records have a fast path too, unless the range has an aborted transaction."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -70,7 +70,7 @@ def fetch(broker: Broker, version: int, places: list[tuple[int, int]], limit: in
 
 
 def read_all(both: FastAndGeneralPath, version: int, limit: int, partitions: tuple[int, ...] = (0,)) -> list[bool]:
-    """Reads on from the start, batch by batch. Which answers told of aborted ones."""
+    """Reads from the start, batch by batch. Returns which responses listed aborted transactions."""
     both.connect()
     broker = both.brokers[0]
     end = broker.partitions.get("t", 0).log.log_end_offset

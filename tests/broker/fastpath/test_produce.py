@@ -1,4 +1,4 @@
-"""The fast path of small Produces: nobody can tell what went through it from what took the usual road."""
+"""The fast path of small Produces: its responses and logs are those of the general path."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -74,7 +74,7 @@ def stream(broker: Broker, random: Random, version: int, length: int) -> list[by
                 frames.append(framed(HELLO, 3, number))
             case 1:  # bytes behind the request are ignored
                 frame = (len(frame)).to_bytes(4) + frame[4:] + bytes(4)
-            case 2 if version >= 9:  # a tagged field that nobody knows
+            case 2 if version >= 9:  # an unknown tagged field
                 frame = (len(frame) + 0).to_bytes(4) + frame[4:-1] + b"\x01\x05\x02ab"
         frames.append(frame)
     return frames

@@ -1,4 +1,4 @@
-"""AlterConfigs: all of a resource's configuration, anew."""
+"""AlterConfigs: replaces all of a resource's configuration."""
 
 from pathlib import Path
 

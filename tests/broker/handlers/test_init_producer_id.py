@@ -1,4 +1,4 @@
-"""InitProducerId and DescribeProducers: ids that nobody else has, and who writes with them."""
+"""InitProducerId and DescribeProducers: unique ids, and the producers that write with them."""
 
 from pathlib import Path
 

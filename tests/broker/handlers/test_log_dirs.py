@@ -18,7 +18,7 @@ from trioka.storage.disk import OsDisk
 
 
 async def places(broker: Broker, *topics: str) -> dict[tuple[str, int], str]:
-    """Where each partition is said to be."""
+    """The reported directory of each partition."""
     requested = [DescribeLogDirsRequest.Topic(topic=name, partitions=[0, 1, 2]) for name in topics]
     response = await ask(broker, DescribeLogDirsRequest(topics=requested or None), 4)
     return {

@@ -124,4 +124,4 @@ async def test_a_partition_without_a_leader_is_told_so(tmp_path: Path) -> None:
         assert (partition.replica_nodes, partition.isr_nodes, partition.offline_replicas) == ([1], [], [1])
         (partition,) = (await metadata(broker, ["a"], 0)).topics[0].partitions
         assert (partition.error_code, partition.replica_nodes) == (LeaderNotAvailable.code, [])
-        assert partition.error_code != ReplicaNotAvailable.code, "that would be said if there were a leader"
+        assert partition.error_code != ReplicaNotAvailable.code, "that a leader would report"

@@ -1,4 +1,4 @@
-"""OffsetCommit: a place is kept, or it is said for each partition why not."""
+"""OffsetCommit: the offset is kept, or the response has an error for each partition."""
 
 from pathlib import Path
 

@@ -50,7 +50,7 @@ async def test_all_levels_are_changed_or_none(tmp_path: Path) -> None:
 
 
 async def told_features(broker: Broker) -> tuple[dict[str, int], dict[str, int]]:
-    """What a client is told: which levels there can be, and which there are."""
+    """What ApiVersions returns: supported levels, and finalized ones."""
     requested = ApiVersionsRequest(client_software_name="test", client_software_version="1")
     answer = await ask(broker, requested, 4)
     supported = {each.name: each.max_version for each in answer.supported_features}

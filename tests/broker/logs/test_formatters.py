@@ -32,7 +32,7 @@ def record(message: str, *arguments: object, logger: str = "trioka.dispatch") ->
     return logging.LogRecord(logger, logging.WARNING, "x.py", 1, message, arguments, None)
 
 
-# What is said again and again.
+# Repeated lines.
 
 
 def complaint(
@@ -248,7 +248,7 @@ async def test_a_log_that_is_looked_at_after_a_crash_is_told_of(
 
 @on_trio
 async def test_no_record_is_ever_in_a_line(tmp_path: Path) -> None:
-    """Requests with a record in them, cut and bent at every byte: whatever is complained of, it is not told."""
+    """Requests with a record, cut and changed at every byte: no log line contains the record."""
     heard = io.StringIO()
     handler = logging.StreamHandler(heard)
     handler.setFormatter(log_lines.JsonFormatter())

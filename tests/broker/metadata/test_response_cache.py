@@ -1,4 +1,4 @@
-"""What was told of a topic is told again, as long as nothing of it has changed, and no longer."""
+"""The cached encoding of a topic is used until the topic changes."""
 
 from types import ModuleType
 from typing import Any
@@ -86,7 +86,7 @@ def test_an_image_that_was_loaded_anew_is_told_anew(module: ModuleType) -> None:
     store, cluster = told_once(module)
     loaded = Metadata()
     loaded.load(cluster.metadata.records(), cluster.metadata.offset, 1)
-    assert known(loaded).revision == cluster.topic("t").revision, "by which they could not be told apart"
+    assert known(loaded).revision == cluster.topic("t").revision, "that would not distinguish them"
     assert seen(store, loaded).get(known(loaded)) is None
 
 

@@ -471,7 +471,7 @@ async def test_every_declared_series_is_in_a_scrape_with_its_labels_and_no_other
             if series.name.startswith(("trioka_tls_", *TIERED)):
                 continue
             found = scrape.samples.get(series.name + suffixes.get(series.kind, ""), [])
-            assert found, f"{series.name} is declared, and nobody tells it"
+            assert found, f"{series.name} is declared and has no reading"
             labels = {label for each, _ in found for label in each} - {"le"}
             assert labels == set(series.labels), series.name
         known = {series.name for series in SERIES.values()}

@@ -1,5 +1,5 @@
 """Requests whose answer lets others go on: any number of them, one after the other; and what goes wrong with one of
-them concerns nobody else."""
+them affects no other."""
 
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -259,7 +259,7 @@ def late_mistakes_concern_one(module: ModuleType, directory: Path) -> None:
 
 @on_trio
 async def test_what_goes_wrong_with_a_produce_that_waits_closes_its_connection_and_no_other(tmp_path: Path) -> None:
-    """Two wait for the same partition, and are told by one follower's fetch. What is not known is not acknowledged."""
+    """Two wait for one partition; one fetch of a follower completes both. Only replicated records are acknowledged."""
     async with (
         leading(tmp_path) as (broker, replica),
         ClientConnection(broker) as unlucky,

@@ -1,4 +1,4 @@
-"""Connections: requests are served in order, whoever waits holds nobody else up, and nonsense ends only itself."""
+"""Connections: requests are served in order, a waiting one delays no other connection; garbage ends its own."""
 
 import re
 import struct
@@ -218,7 +218,7 @@ async def test_tls_on_a_plain_listener_is_logged_by_its_name(tmp_path: Path, cap
         b"\x16\x03\x01\x02\x00\x01\x00\x01",  # a TLS hello
         struct.pack(">i", -1),
         struct.pack(">i", 2**31 - 1),
-        struct.pack(">ihhih", 10, 999, 0, 1, -1),  # an API that nobody knows
+        struct.pack(">ihhih", 10, 999, 0, 1, -1),  # an unknown API
         struct.pack(">ihhih", 10, 3, 99, 1, -1),  # a version of the future
         struct.pack(">ihhih", 10, 0, 1, 1, -1),  # Produce v1, which is advertised and not served
         struct.pack(">ihhih", 10, 3, 9, 1, -1),  # a body that is missing

@@ -1,4 +1,4 @@
-"""Answers of megabytes: they arrive whole, whoever reads slowly too, and leave the connection as it was before."""
+"""Responses of megabytes: they arrive whole, also at a slow reader, and leave the connection as it was before."""
 
 import os
 import socket
@@ -87,7 +87,7 @@ async def what_server_properties_says_of_the_send_buffer_is_kept(directory: Path
 
 
 class Sendfile:
-    """Counts, and has somebody ask a small thing during the first call."""
+    """Counts, and lets another client send a small request during the first call."""
 
     def __init__(self, asks: Callable[[], None] = lambda: None, sees: Callable[[], bool] = lambda: False) -> None:
         self.sizes: list[int] = []
@@ -151,7 +151,7 @@ async def who_asks_for_little_need_not_wait_for_a_large_request(directory: Path)
 
             def received(room: memoryview) -> int:
                 sizes.append(receive(room))
-                if sum(sizes) == len(much):  # that was the last of it, and nobody has looked at it yet
+                if sum(sizes) == len(much):  # that was the last of it, not handled yet
                     little.sendall(requested)
                 return sizes[-1]
 

@@ -50,7 +50,7 @@ class Lingering:
         )
 
     def waits_for(self, seconds: float) -> tuple[bool, bool]:
-        """Something comes after so long: whether it was found, and whether somebody slept meanwhile."""
+        """An event comes after so long: whether it was found, and whether the loop slept meanwhile."""
         self.moments.slept.clear()
         self.moments.due = self.moments.now + seconds
         self.network._round_started_at = self.moments.now
@@ -60,7 +60,7 @@ class Lingering:
 
 def test_who_is_quick_is_waited_for_awake(broker: ModuleType) -> None:
     lingering = Lingering(broker)
-    assert lingering.waits_for(30e-6) == (True, True)  # the first time nobody knows
+    assert lingering.waits_for(30e-6) == (True, True)  # unknown at the first time
     assert lingering.waits_for(30e-6) == (True, False)
     assert lingering.waits_for(50e-6) == (True, False)
 
@@ -79,7 +79,7 @@ def test_who_takes_his_time_is_waited_for_asleep(broker: ModuleType) -> None:
 def test_who_is_always_a_little_late_is_not_waited_for_awake_each_time(broker: ModuleType) -> None:
     lingering = Lingering(broker)
     lingering.waits_for(80e-6)
-    assert lingering.waits_for(80e-6) == (True, True)  # in vain
+    assert lingering.waits_for(80e-6) == (True, True)  # without an event
     assert not lingering.network._should_spin
 
 

@@ -139,7 +139,7 @@ def test_a_late_answer_is_not_taken_for_that_of_another_question() -> None:
 def test_a_connection_that_is_kept_after_a_question_was_given_up_is_noticed() -> None:
     wrong = planted(
         the_real_peers,
-        "self._drop()  # cancelled: the answer may still come, and would be taken for the next one's\nraise",
+        "self._drop()  # cancelled: the response may still come, and would be taken for the next one\nraise",
         "raise",
     )
     with pytest.raises(ExceptionGroup) as caught:
@@ -214,7 +214,7 @@ def both_sides_know_what_is_said(peers: ModuleType) -> None:
         assert await query(side(0, 3)) and await query(side(0, 3), 5) and await query(side(0, 99), 2)
         assert heard == [3, 3, 3, 3, 2, 2]
         assert not await query(side(90, 99)) and not await query(serving())
-        assert len(heard) == 6, "what the other side does not know is not said"
+        assert len(heard) == 6, "fields unknown to the other side are not sent"
 
     run(test)
 

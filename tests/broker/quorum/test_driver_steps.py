@@ -232,7 +232,7 @@ async def voters_that_were_cut_off_never_voted(quorum: ModuleType, files: Module
 
 
 async def a_log_that_parted_before_a_leaders_snapshot_is_not_kept(quorum: ModuleType, files: ModuleType) -> None:
-    """The power failed after the snapshot was written, and before the log was begun anew."""
+    """The power failed after the snapshot was written, and before the log was restarted."""
     async with one_of_three(quorum, files) as node:
         node.begin()
         node.win()
@@ -271,7 +271,7 @@ WRITTEN_MS = 1_700_000_000_000
 
 
 async def a_follower_with_a_snapshot(node: OneOfThree) -> SnapshotId:
-    """The leader has written a record long ago, and said that it is committed."""
+    """The leader has written a record long ago, and advertised it as committed."""
     node.begin()
     data = build_batch([NoOpRecord()], base_offset=node.files.end.offset, epoch=1, now_ms=WRITTEN_MS)
     node.files.append_fetched(memoryview(data))

@@ -51,7 +51,7 @@ async def test_many_bytes_of_records_call_for_a_snapshot_and_two_are_kept(tmp_pa
         for number in range(30):
             await create(broker, f"t{number}")
         while broker.dispatch.running or broker.quorum.is_changing or not all_places_known(broker):
-            await trio.sleep(0.01)  # where the partitions lie is a change too, which nobody asked for
+            await trio.sleep(0.01)  # the directories of partitions are a change too, which no request caused
         names = [path.name for path in (tmp_path / METADATA).glob("*.checkpoint")]
         kept = sorted(found for found in map(parse_snapshot_name, names) if found is not None and found.offset)
         assert len(kept) == 2

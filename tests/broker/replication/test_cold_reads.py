@@ -1,4 +1,4 @@
-"""Records that are not in memory: a worker thread waits for the disk, and nobody else does."""
+"""Records that are not in memory: only a worker thread waits for the disk."""
 
 import os
 import threading
@@ -42,7 +42,7 @@ def fetch(offset: int = 0, *, min_bytes: int = 1, max_bytes: int = 1 << 20) -> F
 
 
 class SlowFile:
-    """A file that is not in memory until some thread has read it, and whose reads take as long as they are told."""
+    """A file that is not in memory until some thread has read it, with reads that take as long as the test wants."""
 
     def __init__(self, disk: "SlowDisk", file: File, path: str) -> None:
         self._disk = disk
@@ -228,7 +228,7 @@ async def test_the_kernel_says_what_is_not_in_memory(tmp_path: Path) -> None:
 
 
 async def a_cold_log_is_read_elsewhere(path: Path) -> None:
-    """By a request of the usual road, and by one that a fast path would take; nobody waits here, for log or index."""
+    """By a request of the general path, and by one of a fast path; neither waits here, for log or index."""
     disk = SlowDisk()
     disk.may_go_on.set()
     async with running_broker(path, disk) as broker, ClientConnection(broker) as client:

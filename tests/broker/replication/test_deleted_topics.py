@@ -88,7 +88,7 @@ async def left_by_deleted_topics(tmp_path: Path) -> dict[type, set[int]]:
         during = alive()
         assert all(len(during[kind]) >= len(before[kind]) + TOPICS for kind in KINDS)
         await connection.ask(DeleteTopicsRequest(topic_names=names, timeout_ms=10_000), 5)
-        assert await waiting.hear(waits, 11) is not None, "nobody waits for a topic that is deleted"
+        assert await waiting.hear(waits, 11) is not None, "no fetch waits for a topic that is deleted"
         await chores.sweep()
         return {kind: found - before[kind] for kind, found in alive().items()}
 

@@ -94,7 +94,7 @@ def test_a_young_consumer_gives_way_to_a_follower(broker: ModuleType) -> None:
     consumer = started(sessions, *places(9))
     follower = started(sessions, ("a", 0), follower=True)
     assert follower != 0 and not is_there(sessions, consumer)
-    assert started(sessions, *places(9), follower=True) == 0  # a young follower gives way to nobody
+    assert started(sessions, *places(9), follower=True) == 0  # a young follower is not evicted
 
 
 def test_an_older_follower_gives_way_to_a_larger_follower_only(broker: ModuleType) -> None:
@@ -139,7 +139,7 @@ def test_sessions_partitions_and_evictions_are_counted(broker: ModuleType) -> No
 
 
 class Dice(Random):
-    """Throws what it was told to."""
+    """Throws the given values."""
 
     def __init__(self, *throws: int) -> None:
         super().__init__(0)
@@ -183,7 +183,7 @@ def test_unused_sessions_make_room_for_partitions_too(broker: ModuleType) -> Non
 
 @pytest.mark.parametrize("seed", range(30))
 def test_who_gives_way_is_who_a_plain_search_would_find(broker: ModuleType, seed: int) -> None:
-    """The cache keeps its ranks sorted; here the same question is asked of all sessions, each time anew."""
+    """The cache keeps its ranks sorted; here all sessions are searched each time."""
     random = Random(seed)
     sessions = cache(broker, 4, random=random)
     alive: dict[int, Known] = {}

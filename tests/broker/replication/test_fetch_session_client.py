@@ -36,7 +36,7 @@ class Pair:
         self.leader = FetchSessions(slots, 1000, Random(1))
 
     def ask(self, wanted: dict[Key, Position]) -> tuple[FetchRequest, list[Key], bool]:
-        """What was said, what the leader takes it for, and whether its answer counts."""
+        """The request, how the leader reads it, and whether its response counts."""
         request: FetchRequest = self.asking.request(wanted, 11, LIMITS)
         request = decode(FetchRequest, VERSION, encode(request, VERSION))
         context = self.leader.open(request, VERSION, 0, lambda topic_id: topic_id.hex(), is_follower=True)
@@ -92,7 +92,7 @@ def test_who_knows_what_has_changed_need_not_look_at_all(module: ModuleType) -> 
     request = pair.asking.request(moved, 11, LIMITS, {(A, 1), (B, 0)})
     assert (said(request), forgotten(request)) == ([(A, 1)], [(B, 0)])
     request = pair.asking.request(moved, 11, LIMITS, {(A, 1), (B, 0)})
-    assert (said(request), forgotten(request)) == ([], [])  # that was said before
+    assert (said(request), forgotten(request)) == ([], [])  # of an earlier request
     request = pair.asking.request(moved, 11, LIMITS)
     assert said(request) == [(A, 0)]
     pair.asking.reset()

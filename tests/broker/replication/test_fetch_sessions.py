@@ -1,4 +1,4 @@
-"""Fetch sessions: what is asked and what is told; each rule with the mistake that it would notice."""
+"""Fetch sessions: requests and responses; each rule with the mistake that it would notice."""
 
 from random import Random
 from types import ModuleType
@@ -179,7 +179,7 @@ def test_an_unknown_topic_id_stays_and_gets_its_name_later(broker: ModuleType) -
     names[A] = "a"
     assert topics(3) == ["a", "b"]
     names.clear()
-    assert topics(4) == ["a", "b"]  # whoever knows no better than before need not ask again
+    assert topics(4) == ["a", "b"]  # a client without changes need not repeat its partitions
 
 
 def test_a_session_that_begins_with_an_unknown_topic_id_gets_its_name_later(broker: ModuleType) -> None:
@@ -207,7 +207,7 @@ def test_where_topics_have_names_nobody_asks_for_them(broker: ModuleType) -> Non
     assert [a.topic for a in context.asked] == ["", ""]
 
 
-# What is told.
+# Responses.
 
 
 def test_what_the_client_knows_is_left_out(broker: ModuleType) -> None:
@@ -247,7 +247,7 @@ def test_a_moved_high_watermark_or_log_start_is_news_once(broker: ModuleType) ->
 
 
 def test_an_error_is_told_each_time(broker: ModuleType) -> None:
-    """Also when it comes with offsets of -1, as errors do, which is how "nothing was told" is noted."""
+    """Also when it comes with offsets of -1, as errors do, which also marks "nothing was sent"."""
     _news_are_told(broker, {"error_code": 6, "high_watermark": -1, "log_start_offset": -1}, True)
 
 
@@ -316,7 +316,7 @@ def test_a_request_overtaken_by_the_next_is_answered_with_an_error(broker: Modul
     for response in (waiting.answer(results, 0), waiting.throttled(1)):
         assert (response.error_code, response.session_id) == (InvalidFetchSessionEpoch.code, id)
         assert not response.responses
-    assert answered(next.answer(results, 0)) == [("a", 0)]  # the first one did not count as told
+    assert answered(next.answer(results, 0)) == [("a", 0)]  # the first one did not count as sent
 
 
 def test_a_request_overtaken_by_the_end_of_its_session_is_answered_with_an_error(broker: ModuleType) -> None:

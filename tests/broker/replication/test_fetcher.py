@@ -197,7 +197,7 @@ async def test_a_follower_whose_log_parts_ways_is_told_where_and_nothing_is_note
         await filled(broker)
         result = await follow(broker, 15, last_epoch=first)
         assert (result.diverging_epoch.epoch, result.diverging_epoch.end_offset) == (first, 10)
-        result = await follow(broker, 15, last_epoch=first + 1)  # of which nobody has written anything
+        result = await follow(broker, 15, last_epoch=first + 1)  # of which there are no records
         assert (result.diverging_epoch.epoch, result.diverging_epoch.end_offset) == (first, 10)
         assert replica.log.high_watermark == 0
         assert (await follow(broker, 15, last_epoch=first + 2)).diverging_epoch.epoch == -1

@@ -86,7 +86,7 @@ async def followed(directory: Path) -> AsyncIterator[tuple[Broker, Session]]:
         await create(broker, "t", partitions=PARTITIONS)
         for index in range(PARTITIONS):
             with_others(broker, "t", index, others=(FOLLOWER,), in_sync=2)
-        while broker.replication._expected:  # nobody is hurried for that any more
+        while broker.replication._expected:  # no fetch is completed early for that any more
             await trio.sleep(0.001)
         session = Session(broker, line)
         await session.ask()

@@ -1,4 +1,4 @@
-"""Damage on several replicas at once: each is healed by good copies of the others, and nobody stops."""
+"""Damage on several replicas at once: each is healed by good copies of the others, while all serve."""
 
 from pathlib import Path
 from typing import Any
@@ -177,7 +177,7 @@ async def test_three_replicas_that_are_damaged_in_different_places_heal_one_anot
                 assert await producer.send() == number, "producers go on"
             await cluster.until(lambda: not any(log.quarantine for log in logs(cluster)))
             nursery.cancel_scope.cancel()
-        assert not shrunk, "nobody leaves the ISR, and nobody else leads"
+        assert not shrunk, "no replica leaves the ISR, and the leader stays"
         await cluster.until(lambda: are_the_same(cluster, 1, 2, 3))
         for node in (1, 2, 3):
             log = replica(cluster, node).log
@@ -224,7 +224,7 @@ async def test_a_follower_whose_damage_is_not_committed_has_it_sent_again(tmp_pa
         log = replica(cluster, follower).log
         for offset in (5, 9):
             flip(cluster, follower, offset)
-            log.high_watermark = 2  # as if nobody had told it yet
+            log.high_watermark = 2  # as if it did not know yet
             # Its leader does not tell it for now, either.
             leading = replica(cluster, leader).log
             leading.high_watermark = 2

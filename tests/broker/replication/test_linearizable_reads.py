@@ -180,7 +180,7 @@ async def followed(directory: Path, **settings: object) -> AsyncIterator[tuple[B
         await create_alone(broker, TOPIC, partitions=2, **LINEARIZABLE)
         with_others(broker, TOPIC, 1, others=(FOLLOWER,), in_sync=2)
         replica = with_others(broker, TOPIC, others=(FOLLOWER,), in_sync=2)
-        while broker.replication._expected:  # nobody is hurried for that any more
+        while broker.replication._expected:  # no fetch is completed early for that any more
             await trio.sleep(0.001)
         follower = Follower(broker, line)
         await follower.fetch(0)

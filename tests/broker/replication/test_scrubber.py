@@ -1,4 +1,4 @@
-"""Damage is found though nobody asks for it, is healed, and is never served: not even what this broker wrote itself."""
+"""Damage is found without a read, is healed, and is never served: not even what this broker wrote itself."""
 
 import os
 from pathlib import Path
@@ -233,7 +233,7 @@ async def rot_and_heal(tmp_path: Path, flips: int) -> None:
         if not forget(replica(cluster, leader).log):
             pytest.skip("this file system forgets nothing")
         rot, random = Rot(cluster, flips), Random(flips)
-        unread = trio.Lock()  # a bit flips while nobody is being answered: what was checked and is on its way is sent
+        unread = trio.Lock()  # a bit flips while no response is under way: what was checked is sent
         expected = {number: big_batch(number)[61:] for number in range(BATCHES)}
 
         async def consume() -> None:

@@ -213,7 +213,7 @@ async def test_a_change_through_another_node_names_the_client(tmp_path: Path, ca
             assert change in lines(caplog)
 
 
-# -- what is told of records, without a broker -------------------------------------------------------------------------
+# -- audit lines of records, without a broker -------------------------------------------------------------------------
 
 
 def response(module: ModuleType, before: Metadata, *records: Any) -> list[tuple[str, str, str]]:

@@ -1,5 +1,5 @@
 """Who may do what, asked of a whole broker: every API is refused to whom no rule allows it, and what a rule allows is
-done. What the rules mean is told in tests/cluster/test_acls.py."""
+done. tests/cluster/test_acls.py tests the meaning of rules."""
 
 import logging
 from collections.abc import AsyncIterator, Iterator

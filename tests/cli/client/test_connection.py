@@ -24,7 +24,7 @@ Answer = Callable[[socket.socket], None]
 
 @contextmanager
 def http_server(answer: Answer) -> Iterator[str]:
-    """The address of somebody who does this to each that connects."""
+    """The address of a server that does this to each connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -113,7 +113,7 @@ def test_tls_to_a_plain_listener_is_named(at: str, home: Path) -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key and a certificate for localhost, in one file, which nobody but a test trusts."""
+    """A key and a certificate for localhost, in one file, which only a test trusts."""
     folder = tmp_path_factory.mktemp("tls")
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
     options = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
@@ -128,7 +128,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def behind_tls(address: str, certificate: Path) -> Iterator[str]:
-    """A listener with TLS before a broker: what is said to it goes on in plain text."""
+    """A TLS listener before a broker: it forwards in plain text."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     host, port = address.split(":")

@@ -27,7 +27,7 @@ def racks(*brokers: int, **named: str) -> dict[int, str | None]:
 def test_a_drained_broker_has_nothing_left(module: ModuleType) -> None:
     before = placement((1, 2), (2, 3), (3, 1), (4, 2))
     plan = module.drained(before, racks(1, 2, 3, 4), 1)
-    assert set(plan) == {TopicPartition("orders", 0), TopicPartition("orders", 2)}  # nobody else has to move
+    assert set(plan) == {TopicPartition("orders", 0), TopicPartition("orders", 2)}  # no other replica has to move
     assert all(1 not in replicas for replicas in plan.values())
     assert sorted(heir for replicas in plan.values() for heir in replicas if heir == 4) == [4, 4]  # it had the least
 
