@@ -138,7 +138,7 @@ bench: $(STAMP) ## trioka beside Apache Kafka (50 minutes); ARGS=quick, or the n
 bench-growth: $(STAMP) ## cost of a request by number of connections, partitions, logs and groups (9 minutes); ARGS="--only trioka --rounds 1"
 	@$(BIN)/python bench/growth.py $(ARGS)
 
-bench-fairness: $(STAMP) ## latency of a client beside busy neighbours (6 minutes); ARGS="--only trioka --rounds 1"
+bench-fairness: $(STAMP) ## latency of a client under background load (6 minutes); ARGS="--only trioka --rounds 1"
 	@$(BIN)/python bench/fairness.py $(ARGS)
 
 bench-cluster: $(STAMP) ## three nodes beside three of Apache Kafka: replicated writes, kills, stops (10 minutes); ARGS="--only trioka --rounds 1"

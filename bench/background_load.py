@@ -54,7 +54,9 @@ def loading(command: str, options: Mapping[str, object]) -> Iterator[None]:
         yield
         if process.poll() is not None:
             text = process.stderr.read().decode(errors="replace").strip() if process.stderr else ""
-            raise LoadFailed(f"the neighbour ended too early: {text.partition(chr(10))[0] or 'it had written enough'}")
+            raise LoadFailed(
+                f"the background load ended too early: {text.partition(chr(10))[0] or 'it had written enough'}"
+            )
 
 
 @contextlib.contextmanager

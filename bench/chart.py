@@ -15,14 +15,14 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ratios import published
+
 WIDTH = 960
 ROW = 22
 GROUP_GAP = 8
 TOP = 76
 BOTTOM = 46
 AXIS_LEFT, AXIS_RIGHT = 470, 880
-# Its ratio is that of MB/s, because the batches are the same.
-NOT_DRAWN = frozenset({"records_per_second"})
 GRID = (0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32)
 AHEAD, BEHIND, INK, FAINT = "#2b7a78", "#b5482e", "#222222", "#d8d8d8"
 FONT = "font-family='system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif'"
@@ -41,7 +41,7 @@ def _turned(ratio: float | None, more_is_better: bool) -> float | None:
 
 def picture(rows: Sequence[Mapping[str, Any]], note: str) -> str:
     """The whole SVG. Rows without a ratio show the reason in place of the bar."""
-    rows = [row for row in rows if row["figure"] not in NOT_DRAWN]
+    rows = published(rows)
     turned = [_turned(row["goal_ratio"], row["more_is_better"]) for row in rows]
     known = [value for value in [*map(advantage, rows), *turned] if value is not None]
     axis = _Axis([*known, 0.8, 2.5])

@@ -18,7 +18,7 @@ must be in sync, and otherwise defaults. Kafka's nodes have 512 MB of heap each.
     rolling-restart       SIGTERM and start of each node in turn; afterwards every record exists exactly once
 
 The median and the worst of all kills and stops count; of latencies, the best round. A run has so few kills that the
-worst one stands for the 99th percentile.
+worst one is taken as the 99th percentile.
 """
 
 import argparse

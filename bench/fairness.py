@@ -117,7 +117,7 @@ Reasons = Mapping[str, Mapping[str, str]]
 
 
 def table(rows: Sequence[Row], found: RowResults, reasons: Reasons) -> str:
-    lines = [("work", "", "p99 ms alone", "beside", "times", "neighbour MB/s", "goal", "")]
+    lines = [("work", "", "p99 ms alone", "beside", "times", "background MB/s", "goal", "")]
     for row in rows:
         for name, by_row in found.items():
             rounds = by_row.get(row.name, ())
@@ -208,7 +208,7 @@ class Fairness:
                 beside = self._p99(node, row.client, seconds)
                 speed = (got() - before) / (time.perf_counter() - began)
             if row.neighbour == "fetch" and speed < COLD_BYTES_PER_SECOND:
-                raise LoadFailed("the reader's data was in memory, although the page cache was told to forget it")
+                raise LoadFailed("the reader's data was in memory, although it was dropped from the page cache")
         except LoadFailed as failed:
             self.reasons[name][row.name] = str(failed).partition("\n")[0]
             print(f"round {n + 1}  {name:<13} {row.work}: {failed}", file=sys.stderr, flush=True)

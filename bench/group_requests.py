@@ -150,7 +150,7 @@ def works(bench: Bench, member: Member) -> dict[str, tuple[str, Callable[[], obj
     one, all_of_them = said(member.commit(1), COMMIT, REPEAT), said(member.commit(MANY), COMMIT, 2)
     return {
         "heartbeat": ("a Heartbeat", beat, REPEAT),
-        "newer": ("a ConsumerGroupHeartbeat that says nothing new", newer, REPEAT),
+        "newer": ("a ConsumerGroupHeartbeat without changes", newer, REPEAT),
         "commit": ("an OffsetCommit of one partition", one, REPEAT),
         "commits": (f"an OffsetCommit of {MANY:,}, each", all_of_them, 2 * MANY),
         "rebalance": ("a JoinGroup and a SyncGroup, with this client", rebalances, REPEAT // 10),

@@ -126,14 +126,14 @@ class Bench:
             group = ClassicGroup(crowd, ["large"] * CROWD, TOPIC, PARTITIONS)
             group.form()
             self._best("rebalance of 1,000 members over 1,000 partitions, classic", lambda n: group.rebalance(n + 1))
-            self._best("1,000 members of one group say that they live", lambda _: group.heartbeat())
+            self._best("1,000 members of one group send heartbeats", lambda _: group.heartbeat())
 
     def _many_groups(self) -> None:
         with self._crowd(GROUPS) as crowd:
             groups = ClassicGroup(crowd, [f"small-{n}" for n in range(GROUPS)], TOPIC, PARTITIONS)
             groups.form()
             self._best("2,000 groups rebalance at once", lambda n: groups.rebalance(n + 1))
-            self._best("the members of 2,000 groups say that they live", lambda _: groups.heartbeat())
+            self._best("the members of 2,000 groups send heartbeats", lambda _: groups.heartbeat())
 
     def _load(self) -> None:
         each = OFFSETS // COMMITTERS

@@ -22,7 +22,7 @@ class WarmMemory:
 
     A virtual machine gives unused memory back to its host, two seconds after a file was deleted; the next process to
     touch a page waits until the host provides one, which costs eight times as much as writing a file. A broker that
-    writes a log would pay for it. So between two measures this process holds the memory, and each broker writes to
+    writes a log would pay this cost. So between two measures this process holds the memory, and each broker writes to
     memory that is available, as on a physical machine.
 
     It is held in large pages, because a log's page cache uses large pages: small ones would be in other places than

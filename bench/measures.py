@@ -150,7 +150,7 @@ def _latency(
 ) -> Measure:
     return Measure(
         name=name,
-        work=f"{work} at 1,000/s" + ", beside a busy neighbour" * bool(beside) + ", an ordinary client" * ordinary,
+        work=f"{work} at 1,000/s" + ", beside busy processes" * bool(beside) + ", an ordinary client" * ordinary,
         command="latency",
         options={"record": 100, "rate": 1000, "consume": consume, "ordinary": ordinary},
         figures=(_cost("p50", "p50 ms"), p99, p999),

@@ -222,7 +222,7 @@ class TriokaNode(Node):
             raise CannotStart(f"{command[0]} cannot be started: {error.strerror}.") from error
         if not wait_for_answers(self.port, self._process):
             words = self.log_tail().strip()
-            raise CannotStart(f"trioka ended or was silent while it started: {words or '(it said nothing)'}")
+            raise CannotStart(f"trioka ended or was silent while it started: {words or '(no output)'}")
         self.ready_seconds = time.perf_counter() - spawned
         self.pid = self._process.pid
 
@@ -259,7 +259,7 @@ def error_line(words: str) -> str:
     """The last line with an error, without its decoration; otherwise the last line."""
     lines = [line.strip(" |+-") for line in words.splitlines()]
     lines = [line for line in lines if line]
-    return next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "(it said nothing)")
+    return next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "(no output)")
 
 
 def wait_for_answers(port: int, process: subprocess.Popen[bytes]) -> bool:

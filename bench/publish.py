@@ -3,7 +3,8 @@
     python bench/publish.py docs/bench/side_by_side.json docs/PERFORMANCE.md
 
 One line for each row of work: the ratios of its figures, trioka : Apache Kafka, with the spread of single rounds; its
-goals; and whether they were reached. Rows in which trioka is worse are shown like all others.
+goals; and whether they were reached. Rows in which trioka is worse are shown like all others; `ratios.published` leaves
+out the rows that do not compare the brokers.
 """
 
 import json
@@ -12,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+from ratios import published
 
 BEGIN, END = "<!-- bench: written by `make bench` -->", "<!-- bench: end -->"
 PICTURE = "bench/side_by_side.svg"  # beside the page
@@ -35,7 +38,7 @@ def in_page(text: str, section: str) -> str:
 def section(data: Mapping[str, Any]) -> str:
     """Markdown, derived only from the figures."""
     settings, machine = data["settings"], data["machine"]
-    rows = [row for row in data["rows"] if row["figure"] != "records_per_second"]  # its ratio is that of MB/s
+    rows = published(data["rows"])
     met = [row["is_met"] for row in rows if row["is_met"] is not None]
     note = (
         f"{data['made'][:10]}, {machine['cores']} cores, the load on the same machine: the best of "

@@ -188,4 +188,4 @@ def _ran(program: Sequence[str | Path], way: str, address: str, topic: str, reco
         raise LoadFailed(last_line(done.stderr) or f"it ended with {done.returncode}")
     with contextlib.suppress(ValueError):
         return float(done.stdout)
-    raise LoadFailed(f"it did not say how long it took, but {last_line(done.stdout)!r}")
+    raise LoadFailed(f"it did not print its duration, but {last_line(done.stdout)!r}")

@@ -125,7 +125,7 @@ def measure(bootstrap: str) -> Figures:
             for kind in [kind for kind in killed if groups[kind].is_divided()]:
                 found[kind, "killed"] = time.perf_counter() - killed.pop(kind)
             late = [kind for kind, since in killed.items() if time.perf_counter() - since > TIMEOUT_SECONDS]
-            assert not late, f"nobody misses the killed members of {late}"
+            assert not late, f"no other member noticed the killed members of {late}"
             time.sleep(LOOK_SECONDS)
     finally:
         for group in groups.values():

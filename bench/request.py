@@ -151,13 +151,13 @@ class Bench:
         connection.outgoing.clear()
         connection.outgoing_bytes = 0
 
-    def whole(self, requests: list[bytes], *, by_the_usual_road: bool = False) -> float:
+    def whole(self, requests: list[bytes], *, by_the_general_path: bool = False) -> float:
         """`requests` are handled one by one; each may contain several. The general path uses no fast path."""
         connection = self.connection
 
         def work() -> None:
             for request in requests:
-                if by_the_usual_road:
+                if by_the_general_path:
                     connection._fast_path = None
                     connection._last_topic = (-1, "", b"")
                 self.say(request)
@@ -265,13 +265,13 @@ def measure_produce(bench: Bench) -> None:
             {
                 f"whole, {at_once} requests received at once": bench.whole([burst] * REPEAT) / at_once,
                 "whole, one request received at a time": bench.whole([message] * 200),
-                "the same by the usual road": bench.whole([message] * 200, by_the_usual_road=True),
+                "the same by the usual road": bench.whole([message] * 200, by_the_general_path=True),
             },
             bench.steps(
                 produce(batch),
                 PRODUCE_VERSION,
                 {
-                    "  of it, the log: a plain batch": append_plain,
+                    "  of it, the log: by batch_append": append_plain,
                     "  one that is not plain, Log.append_as_leader": append,
                     "    of it, admit": admit,
                     "  of it, the answer from its template": answer,
@@ -334,13 +334,13 @@ def measure_fetch(bench: Bench) -> None:
             {
                 "whole, one request received at a time": bench.whole(messages),
                 "the same in a session": in_session(bench, offsets, max_bytes),
-                "the same without one, by the usual road": bench.whole(messages, by_the_usual_road=True),
+                "the same without one, by the usual road": bench.whole(messages, by_the_general_path=True),
             },
             bench.steps(
                 request,
                 FETCH_VERSION,
                 {
-                    "  of it, what is asked": open_session,
+                    "  of it, the request": open_session,
                     "  of it, is it in memory": partial(uncached_range, log, start, max_bytes),
                     "  of it, Log.read": partial(log.read, start, max_bytes),
                 },

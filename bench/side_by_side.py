@@ -376,7 +376,7 @@ def report(bench: Bench, lines: Sequence[Line], output: Path) -> None:
     (output / "side_by_side.json").write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
     print(f"\nwritten: {output / 'side_by_side.json'}")
     if options.calibrate:
-        print("Apache Kafka stood in both places; the ratios show how much the machine and the method disturb.")
+        print("Apache Kafka was both contestants; the ratios show the noise of the machine and the method.")
     elif any(line.ratio is not None for line in lines):
         (output / "side_by_side.svg").write_text(picture(data["rows"], note_of(data)))
         print(f"written: {output / 'side_by_side.svg'}")

@@ -48,7 +48,7 @@ def verdict(name: str, costs: Costs) -> str:
     if name != OURS:
         return text
     if high - low > RESTLESS:
-        return f"{text}; this machine is too restless to say whether the goal of {COST_GOAL}× is met"
+        return f"{text}; this machine is too noisy to show whether the goal of {COST_GOAL}× is met"
     return f"{text}; the goal of {COST_GOAL}× is " + ("met" if median(found) <= COST_GOAL else "NOT met")
 
 

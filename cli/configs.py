@@ -217,7 +217,7 @@ def alter_configs(
 
 def _wait_until_applied(kafka: Kafka, resource: Resource, changes: Sequence[Change]) -> None:
     """Wait until the brokers apply a change: Kafka confirms it earlier, and the next request should see it. A value
-    that the broker reformats never compares equal; the wait for it ends with the time limit.
+    that the broker reformats never compares equal; the wait ends with the time limit.
     """
     own = OWN_SOURCE[resource.kind] if resource.name else ALL_BROKERS
     deadline = time.monotonic() + APPLY_TIMEOUT_S

@@ -36,7 +36,7 @@ LISTENERS: Final = ((GRPC_LISTENER, "grpc"), (HTTP_LISTENER, "http"), (METRICS_L
 @click.option("--http", metavar="HOST:PORT|off", help=f"{HTTP_LISTENER}; default 127.0.0.1:8082")
 @click.option("--metrics", metavar="HOST:PORT|off", help=f"{METRICS_LISTENER}; default 127.0.0.1:9464")
 @click.option("--registry", is_flag=True, help="with the schema registry, at the address of --http")
-@click.option("--override", multiple=True, metavar="KEY=VALUE", help="instead of what the file says; may be repeated")
+@click.option("--override", multiple=True, metavar="KEY=VALUE", help="instead of the file's value; may be repeated")
 @click.option(
     "--log-format", type=click.Choice(LOG_FORMATS), default="auto", metavar="FORMAT", help="auto, human, json"
 )

@@ -132,7 +132,7 @@ def confirmed(execute: bool, question: str) -> bool:
         return True
     if is_interactive():
         return bool(click.confirm(question, err=True))
-    write_stderr("This is the plan; nothing was changed. To do it, say --execute.")
+    write_stderr("This is the plan; nothing was changed. Add --execute to apply it.")
     return False
 
 

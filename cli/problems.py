@@ -37,7 +37,7 @@ NO_SUCH_HOST: Final = KnownProblem(
 EXPECTS_TLS: Final = KnownProblem(
     "TRK-2003",
     "EXPECTS_TLS",
-    "The listener speaks TLS, and was spoken to in plain text.",
+    "The listener expects TLS and got plain text.",
     "Put security.protocol=SSL (or SASL_SSL) into a file and name it with --command-config.",
 )
 SPEAKS_HTTP: Final = KnownProblem(
@@ -61,14 +61,14 @@ NOT_REACHABLE_AS_ADVERTISED: Final = KnownProblem(
 HUNG_UP: Final = KnownProblem(
     "TRK-2007",
     "HUNG_UP",
-    "The other side closed the connection without an answer: a listener that wants TLS, a login or a certificate of "
-    "the client, or no Kafka at all.",
+    "The server closed the connection without a response: the listener may need TLS, a login or a client certificate, "
+    "or the server is not Kafka.",
     "See which listeners the broker has, and give security.protocol and the login in a file with --command-config.",
 )
 NO_TLS_HERE: Final = KnownProblem(
     "TRK-2008",
     "SPEAKS_NO_TLS",
-    "security.protocol asks for TLS, and the listener speaks plain text.",
+    "security.protocol requires TLS, and the listener uses plain text.",
     "Take security.protocol out of the file of --command-config, or name the port of the TLS listener.",
 )
 NOT_KAFKA: Final = KnownProblem(
@@ -94,21 +94,21 @@ NOT_TRUSTED: Final = KnownProblem(
 CONTROLLER: Final = KnownProblem(
     "TRK-2012",
     "A_CONTROLLER",
-    "The listener belongs to a controller of the cluster, which speaks to brokers and not to clients.",
+    "The listener belongs to a controller of the cluster, which serves brokers and not clients.",
     "Name the port of a broker's listener; 9092 is the usual one.",
 )
 
 CERTIFICATE_WANTED: Final = KnownProblem(
     "TRK-2013",
     "CLIENT_CERTIFICATE_REFUSED",
-    "The listener wants a certificate of the client, and got none or one that it does not trust.",
+    "The listener requires a client certificate, and got none or one that it does not trust.",
     "Name a key and a certificate by ssl.keystore.location in the file of --command-config.",
     Exit.UNAUTHORISED,
 )
 TLS_REFUSED: Final = KnownProblem(
     "TRK-2014",
     "TLS_REFUSED",
-    "Both sides speak TLS and do not agree on a version or a cipher suite.",
+    "Client and server have no TLS version or cipher suite in common.",
     "See what the listener offers: trioka doctor tls HOST:PORT.",
 )
 
@@ -139,7 +139,7 @@ REMEDIES: Final[dict[type[KafkaError], str]] = {
     errors.InvalidTopic: "Letters, digits, '.', '_' and '-', at most 249 of them.",
     errors.InvalidReplicationFactor: "There must be at least as many brokers as replicas: --replication-factor 1.",
     errors.InvalidPartitions: "At least one partition; their number can grow and not shrink.",
-    errors.InvalidConfig: "trioka explain KEY says what a key may be.",
+    errors.InvalidConfig: "trioka explain KEY describes a key and its values.",
     errors.GroupIdNotFound: "See what there is: trioka groups list.",
     errors.NonEmptyGroup: "Stop the members of the group first: trioka groups describe GROUP --members names them.",
     errors.GroupSubscribedToTopic: "Stop the members that read the topic first.",
@@ -152,9 +152,9 @@ REMEDIES: Final[dict[type[KafkaError], str]] = {
     errors.IllegalSaslState: "The listener takes no login: set security.protocol to PLAINTEXT or SSL, or name the port "
     "of the SASL listener.",
     errors.UnsupportedSaslMechanism: "Set sasl.mechanism to one that the listener takes.",
-    errors.TopicAuthorizationFailed: "Ask for the right on the topic, or log in as another user.",
-    errors.GroupAuthorizationFailed: "Ask for the right on the group, or log in as another user.",
-    errors.ClusterAuthorizationFailed: "Ask for the right on the cluster, or log in as another user.",
+    errors.TopicAuthorizationFailed: "Get the permission on the topic (trioka acl add), or log in as another user.",
+    errors.GroupAuthorizationFailed: "Get the permission on the group (trioka acl add), or log in as another user.",
+    errors.ClusterAuthorizationFailed: "Get the permission on the cluster (trioka acl add), or log in as another user.",
 }
 
 UNAUTHORISED: Final = frozenset(

@@ -28,9 +28,9 @@ CLIENTS = ("java", "java-2.8", "confluent-kafka", "kafka-python", "aiokafka", "f
 HOSTED = {"sarama-default": "sarama"}  # the same client, with another setting
 HEAD = """# Compatibility
 
-Which clients were tried, what they asked, and in which versions. Made by `make compatibility` from the tests of
-clients in compat-tests/: each client is the one of its registry, unmodified, and somebody between it and the broker
-noted every request.
+Which clients were tried, which requests they sent, and in which versions. `make compatibility` writes this page from
+the tests of clients in compat-tests/: each client is the one of its registry, unmodified, and a proxy between it and
+the broker recorded every request.
 
 | client | tests passed | skipped: what the client itself lacks |
 |---|---|---|
@@ -38,9 +38,9 @@ noted every request.
 APIS = """
 ## Requests
 
-The range is what trioka serves, and says so in ApiVersions. Below each client stand the versions that it chose. A dash:
-it did not ask, in these tests. Kafka's command-line tools, Kafka Connect, Kafka Streams and Spark's connector use the
-Java client, and have tests of their own.
+The range is what trioka serves and returns in ApiVersions. Below each client are the versions that it chose. A dash:
+the client did not send the request in these tests. Kafka's command-line tools, Kafka Connect, Kafka Streams and Spark's
+connector use the Java client, and have tests of their own.
 
 """
 

@@ -136,7 +136,7 @@ class Offsets:
         yield from self._by_group.get(group, {}).items()
 
     def is_pending(self, group: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction has a pending commit for it."""
+        """Whether an open transaction has a pending commit of this partition."""
         place = GroupTopicPartition(group, topic, partition)
         return any(place in self._pending[producer_id].commits for producer_id in self._open.get(group, ()))
 

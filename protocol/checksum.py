@@ -1,4 +1,4 @@
-"""CRC-32C, which stands in every batch: the compiled function of the crc32c package, and nothing else of it.
+"""CRC-32C, the checksum of every batch: the compiled function of the crc32c package, and nothing else of it.
 
 `import crc32c` also loads what its command line needs (argparse, importlib.metadata, email …), which is a tenth of the
 time that the broker takes to start. So the extension is loaded from where the package lies, without the package; if it

@@ -1,6 +1,6 @@
 """Compiles declarations: one decoder and one encoder for each (message, version), on first use.
 
-The code is written as source by `decoding.py` and `encoding.py` and stands in `linecache`, so that a traceback shows
+The code is written as source by `decoding.py` and `encoding.py` and is put into `linecache`, so that a traceback shows
 it and a debugger steps through it. Each compiled function is flat: the loops over arrays are written out inside one
 another, neighbouring fields of fixed width go through one `struct` call, and nothing is looked up by name. That makes
 it a few times faster than walking the declaration for every message.

@@ -173,7 +173,7 @@ class _EncoderWriter:
         self._length(size, format, flexible, most)
         self._flush()
         if wire == "records":
-            assert self._out == "out", "records do not stand in tagged fields"
+            assert self._out == "out", "a tagged field cannot hold records"
             line(f"pieces += (out, {value})")
             line("out = bytearray()")
         else:

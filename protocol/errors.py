@@ -361,7 +361,7 @@ class OffsetNotAvailable(KafkaError, code=78, retriable=True):
 
 
 class MemberIdRequired(KafkaError, code=79):
-    """The member must join once more, with the id that stands in this answer."""
+    """The member must join once more, with the id in this response."""
 
 
 class PreferredLeaderNotAvailable(KafkaError, code=80, retriable=True):

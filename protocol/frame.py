@@ -52,7 +52,7 @@ class NotKafka(ProtocolError):
     """The client speaks another protocol."""
 
     def __init__(self, spoken: str) -> None:
-        super().__init__(f"the client speaks {spoken}, not Kafka's protocol")
+        super().__init__(f"the client sent {spoken}, not Kafka's protocol")
         self.spoken = spoken
 
 

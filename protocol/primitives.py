@@ -114,5 +114,5 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
                 f"a varint at byte {position - MAX_VARINT_BYTES} is longer than {MAX_VARINT_BYTES} bytes"
             )
     if value > 0x7FFFFFFF:
-        raise ProtocolError(f"a varint before byte {position} says {value}, which is above 2³¹-1")
+        raise ProtocolError(f"a varint before byte {position} is {value}, which is above 2³¹-1")
     return value, position

@@ -1,4 +1,4 @@
-"""One record, as it stands inside of a batch, and the records that only brokers write: control records.
+"""One record, as it is encoded in a batch, and the records that only brokers write: control records.
 
     length        varint     of all that follows
     attributes    int8       unused; ignored, as Kafka does
@@ -116,7 +116,7 @@ def spans(data: bytes, frame: BatchContext) -> Iterator[RecordSpan]:
             headers = value + value_size if value_size > 0 else value
             position = headers + 1 if data[headers] == 0 else skip_headers(data, headers, end)
             if position != end:
-                raise InvalidRecord(f"the record at byte {start} ends at {position}, its length says {end}")
+                raise InvalidRecord(f"the record at byte {start} ends at {position}, by its length at {end}")
             yield make(RecordSpan, (base_offset + delta, timestamp, key, value_size, start, tail, value, headers, end))
     except IndexError:
         raise InvalidRecord(f"the records end too early, within {size} bytes") from None

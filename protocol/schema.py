@@ -187,7 +187,7 @@ class _Declared(type):
 
 
 class _Fields:
-    """Stands in for the fields of a class until they are first read."""
+    """A placeholder for the fields of a class until they are first read."""
 
     def __init__(self, declared: list[tuple[str, Any, _Options | None]]) -> None:
         self._declared = declared

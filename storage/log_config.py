@@ -4,7 +4,7 @@ A `LogConfig` is plain data: made by the owner of the configuration (a topic's o
 handed to a `Log`, and replaced whole when a key changes. Storage never parses a string. Keys that concern replication
 (`min.insync.replicas`, throttles, `unclean.leader.election.enable`) are not storage's business and are not here.
 
-Ranges are checked once, when the object is made: a wrong value is a bug of the caller, who validated the user's
+Ranges are checked once, when the object is made: a wrong value is a bug of the caller, which validated the user's
 input against the configuration's own table.
 """
 
@@ -103,7 +103,7 @@ class LogConfig:
 
     @property
     def retention_ms_on_disk(self) -> int:
-        """local.retention.ms, or what it stands for. While nothing is copied, local segments stay as long."""
+        """local.retention.ms, or the limit that it refers to. While nothing is copied, local segments stay as long."""
         whole = self.local_retention_ms == AS_WHOLE_LOG or self.remote_copy_disable
         return self.retention_ms if whole else self.local_retention_ms
 

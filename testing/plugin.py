@@ -47,7 +47,7 @@ OWN_BROKERS: Final = (*OWN_HOMES, "kafka_clock", "kafka_chaos")  # fixtures that
 
 
 class Topic(str):
-    """The name of an existing topic, with methods for it."""
+    """The name of an existing topic, with methods that read and write it."""
 
     kafka: "Broker | Cluster"
 

@@ -40,7 +40,7 @@ print(json.dumps({name: importlib.import_module(name).__file__ for name in ["tri
 
 
 def run(*command: str | Path, cwd: Path, ok: bool = True) -> str:
-    """What the command said; that it failed is the failure of the test, unless it is meant to fail."""
+    """The output of the command; its failure fails the test, unless it is expected."""
     done = subprocess.run(list(map(str, command)), cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert (done.returncode == 0) == ok, f"{command} ended with {done.returncode}:\n{done.stdout}"
     return done.stdout

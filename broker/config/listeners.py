@@ -27,7 +27,7 @@ class Node(NamedTuple):
     roles: frozenset[str]  # BROKER, CONTROLLER, or both
     rack: str | None
     listeners: tuple[Endpoint, ...]  # all of them, in the order of `listeners`
-    advertised: tuple[Endpoint, ...]  # an empty host stands for this machine's host name
+    advertised: tuple[Endpoint, ...]  # an empty host means this machine's host name
     inter_broker: str  # name of the listener between brokers; empty without the broker role
     inter_broker_protocol: SecurityProtocol
     controller_protocol: SecurityProtocol  # of the first of `controller_names`

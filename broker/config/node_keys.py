@@ -115,9 +115,9 @@ AUTO_CREATE_TOPICS_ENABLE = broker_key("auto.create.topics.enable", Boolean(), T
 DELETE_TOPIC_ENABLE = broker_key("delete.topic.enable", Boolean(), True, HIGH,
     doc="Whether topics can be deleted.")
 NUM_PARTITIONS = broker_key("num.partitions", Int(min=1), 1, MEDIUM,
-    doc="Number of partitions of a new topic whose creator does not specify it.")
+    doc="Number of partitions of a new topic whose creation request does not specify it.")
 DEFAULT_REPLICATION_FACTOR = broker_key("default.replication.factor", Int(), 1, MEDIUM,
-    doc="Replication factor of a new topic whose creator does not specify it.")
+    doc="Replication factor of a new topic whose creation request does not specify it.")
 MAX_REQUEST_PARTITION_SIZE_LIMIT = broker_key("max.request.partition.size.limit", Int(min=1), 2000, MEDIUM,
     doc="Maximum number of partitions in a DescribeTopicPartitions response.")
 CREATE_TOPIC_POLICY_CLASS_NAME = broker_key("create.topic.policy.class.name", Class(), None, LOW, effect=JAVA,

@@ -34,9 +34,9 @@ VALUE_SCHEMA_VALIDATION = topic_key("confluent.value.schema.validation", Boolean
     doc="Whether values must begin with the id of a schema that is registered for them; tombstones are accepted.")
 KEY_SUBJECT_NAME_STRATEGY = topic_key("confluent.key.subject.name.strategy",
     String(one_of=(TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME)), TOPIC_NAME, hidden=True,
-    doc="Under which subject the schema of a key must be registered: TopicNameStrategy wants `<topic>-key`, "
+    doc="Under which subject the schema of a key must be registered: TopicNameStrategy requires `<topic>-key`, "
         "TopicRecordNameStrategy a subject that begins with `<topic>-`, RecordNameStrategy any.")
 VALUE_SUBJECT_NAME_STRATEGY = topic_key("confluent.value.subject.name.strategy",
     String(one_of=(TOPIC_NAME, RECORD_NAME, TOPIC_RECORD_NAME)), TOPIC_NAME, hidden=True,
-    doc="Under which subject the schema of a value must be registered: TopicNameStrategy wants `<topic>-value`, "
+    doc="Under which subject the schema of a value must be registered: TopicNameStrategy requires `<topic>-value`, "
         "TopicRecordNameStrategy a subject that begins with `<topic>-`, RecordNameStrategy any.")

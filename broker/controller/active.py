@@ -8,7 +8,7 @@ With followers, the controller also writes a NoOpRecord at each metadata.max.idl
 old their metadata is, and a controller that can no longer commit notices it. A controller without followers writes
 none, because it would wake its disk for nothing.
 
-On a node that is not the active controller every call raises NOT_CONTROLLER. Sessions begin anew with each epoch.
+On a node that is not the active controller every call raises NOT_CONTROLLER. Sessions start again with each epoch.
 """
 
 import logging
@@ -152,7 +152,7 @@ class ActiveController:
                 pass
 
     async def _fence_one(self, sessions: BrokerSessions) -> bool:
-        """Fences one broker with an expired session, if there is one. The decision looks for it, because a heartbeat
+        """Fences one broker with an expired session, if there is one. The decision looks it up, because a heartbeat
         may have arrived while other changes were made."""
 
         def decide(controller: Controller) -> Decision[int | None]:

@@ -9,8 +9,8 @@ offset of each partition:
 
 The fixed parts are compared, and the partitions unpacked as integers; no request, call, context or response object is
 made, and the response is packed from a template around the file ranges. Two kinds are served: a fetch without a
-session, and the next fetch of a session whose partitions are all of one topic. A Fetch takes 44 µs on the general path
-and 15 here; in a session of a thousand partitions with small reads, each takes 38 and 25 µs (docs/PERFORMANCE.md).
+session, and the next fetch of a session whose partitions are all of one topic. A Fetch takes 23 µs on the general path
+and 8 here (docs/PERFORMANCE.md).
 
 **Not eligible**, and left to the general path unchanged: another topic, a partition that this broker does not lead, an
 offset out of range, records that are not in the page cache, a fetch that must wait for `min_bytes`, aborted

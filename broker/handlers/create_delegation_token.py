@@ -85,7 +85,7 @@ def _owner(call: "Call", request: CreateDelegationTokenRequest) -> str:
 
 
 def _requester(call: "Call") -> str:
-    """The requesting principal, for the response; earlier versions have no field for it."""
+    """The requesting principal, for the response; earlier versions lack the field."""
     return call.connection.principal if call.version >= FIRST_WITH_REQUESTER else ""
 
 

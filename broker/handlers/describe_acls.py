@@ -51,7 +51,7 @@ def describe_acls(broker: "Broker", call: "Call", request: DescribeAclsRequest) 
 
 
 def filter_of(request: DescribeAclsRequest) -> AclFilter:
-    """Unknown numbers match nothing. Zero is invalid; Kafka closes the connection for it."""
+    """Unknown numbers match nothing. Zero is invalid; Kafka then closes the connection."""
     numbers = (request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
     if 0 in numbers:
         raise InvalidRequest(

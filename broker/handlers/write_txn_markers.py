@@ -1,5 +1,5 @@
 """WriteTxnMarkers (27): writes the commit or abort markers of a transaction to its partitions. The sender is the
-transaction coordinator, or an operator who aborts a hanging transaction.
+transaction coordinator, or an operator's command that aborts a hanging transaction.
 
 The response is sent when all markers are committed; each partition has its own error. v2 the transaction version: with
 version 2 (KIP-890), a marker with the producer's current epoch is rejected.

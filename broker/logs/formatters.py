@@ -45,8 +45,8 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ),
     (
         "trioka.broker",
-        "%s ends at %d, but the checkpoint of recovery points says that %d more offsets were durable: "
-        "if it was not wrong, they are lost here; compare with the other replicas",
+        "%s ends at %d; by the checkpoint of recovery points %d more offsets were durable: unless the "
+        "checkpoint is wrong, this replica has lost them; compare it with the other replicas",
     ): Event("log.ends_early", ("partition", "end_offset", "missing_offsets")),
     ("trioka.broker", "%s was recovered: %d bytes scanned, %d truncated"): Event(
         "log.recovered", ("partition", "scanned_bytes", "cut_bytes")
@@ -127,7 +127,7 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ("trioka.dispatch", "internal error: connection of %s"): Event("bug.connection", ("peer",)),
     ("trioka.dispatch", "internal error: %s"): Event("bug.request", ("request",)),
     ("trioka.dispatch", "closed %s on %s: %s"): Event("connection.malformed", ("peer", "listener", "reason")),
-    ("trioka.dispatch", "client %s speaks %s to the %s listener"): Event(
+    ("trioka.dispatch", "client %s sent %s to the %s listener"): Event(
         "connection.wrong_protocol", ("peer", "protocol", "listener")
     ),
     ("trioka.audit", "authenticated: %s by %s from %s on %s"): Event(
@@ -147,7 +147,7 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ("trioka.controller", "%d delegation tokens are past their time and removed"): Event(
         "token.all_expired", ("count",)
     ),
-    ("trioka.dispatch", "client %s speaks %s to the TLS listener %s"): Event(
+    ("trioka.dispatch", "client %s sent %s to the TLS listener %s"): Event(
         "connection.not_tls", ("peer", "protocol", "listener")
     ),
     ("trioka.tls", "The listener %s keeps its old certificate, which ends in %.1f days: %s"): Event(

@@ -20,8 +20,8 @@ def log_recovery(directories: Sequence[LogDirectory]) -> None:
                 log.info("%s was recovered: %d bytes scanned, %d truncated", name, scanned, cut)
             if report.missing_offsets:
                 log.warning(
-                    "%s ends at %d, but the checkpoint of recovery points says that %d more offsets were durable: "
-                    "if it was not wrong, they are lost here; compare with the other replicas",
+                    "%s ends at %d; by the checkpoint of recovery points %d more offsets were durable: unless the "
+                    "checkpoint is wrong, this replica has lost them; compare it with the other replicas",
                     name,
                     each.log_end_offset,
                     report.missing_offsets,

@@ -77,7 +77,7 @@ def _lines() -> Iterator[str]:
     yield "The series of `kafka_server_brokertopicmetrics_…` exist once for each topic, and once without a label, as"
     yield "the sum of all topics.\n"
     yield "## Alerts\n"
-    yield "[OPERATIONS.md](OPERATIONS.md) says what to do, under the heading in the last column"
+    yield "[OPERATIONS.md](OPERATIONS.md) has the runbooks, under the heading in the last column"
     yield f"(`{RUNBOOKS}#…` in the rules).\n"
     yield "| alert | if | for | severity | runbook |"
     yield "|---|---|---|---|---|"

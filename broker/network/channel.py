@@ -2,7 +2,7 @@
 `sendfile` (decision 13).
 
 The outgoing queue of a connection holds buffers and file ranges. Everything up to the next large range is sent by one
-`sendmsg`: a small range is read into memory for it, a larger one is sent from a memory map. A range above `BULK_BYTES`
+`sendmsg`: a small range is read into memory first, a larger one is sent from a memory map. A range above `BULK_BYTES`
 is sent by `sendfile`, corked together with the parts before and behind it, so that it leaves in full TCP segments. A
 transport without `sendfile` (TLS) gets the bytes of all ranges, `CHUNK_BYTES` at a time.
 """

@@ -268,7 +268,7 @@ class Dispatch:
         connection.is_closing = True
         self.warn_once(
             connection.peer,
-            "client %s speaks %s to the %s listener",
+            "client %s sent %s to the %s listener",
             connection.peer,
             foreign.spoken,
             connection.listener,
@@ -287,7 +287,7 @@ class Dispatch:
 
 def wrong_port_response(http_address: tuple[str, int] | None) -> bytes:
     """Response to HTTP clients at a Kafka port; `http_address` is the right one, if HTTP is served."""
-    text = "This is a Kafka broker's port. It speaks Kafka's binary protocol, not HTTP.\n"
+    text = "This port of a Kafka broker serves Kafka's binary protocol, not HTTP.\n"
     if http_address is not None:
         host, port = http_address
         url = f"http://[{host}]:{port}/metrics" if ":" in host else f"http://{host}:{port}/metrics"

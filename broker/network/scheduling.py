@@ -4,7 +4,7 @@ A CPU-bound process keeps the processor for some milliseconds, and a broker that
 timeslice ends. Linux schedules threads with shorter timeslices sooner, without giving them more CPU time in all (EEVDF,
 from 6.12 on; older kernels accept the request and ignore it). Beside two CPU-bound processes on two processors, that
 halves the p99 of a thousand records a second in the median of six rounds, and cuts it to a sixth in the best
-(docs/PERFORMANCE.md).
+(bench/HISTORY.md).
 
 The same holds for Python's threads, of which one holds the GIL at a time: another thread waits until the holder makes a
 system call, or for 5 ms. That is long for the event loop if a worker thread computes (a large group is loaded), so the

@@ -242,8 +242,8 @@ class QuorumStore:
         configured = [voter.id for voter in self.voters.latest]
         if known and not self.kraft_version and known != configured:
             raise VotersDisagree(
-                f"controller.quorum.voters names {configured}, and {path} says that {known} vote; "
-                "voters that stand in the configuration cannot be changed"
+                f"controller.quorum.voters names {configured}, and {path} names {known} as voters; "
+                "voters in the configuration cannot be changed"
             )
 
     def save(self, persisted: PersistentState) -> None:

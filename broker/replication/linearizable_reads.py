@@ -8,7 +8,7 @@ All reads that begin before a response share the fetch that follows it.
 
 A follower counts by its fetch session: a request of the session's next epoch is sent after the last response was
 received, and the session has the leader epoch of each partition that the follower follows. Followers without a session
-do not count. If a possible leader does not fetch for CONFIRM_AFTER_S, the controller is asked, by an AlterPartition
+do not count. If a possible leader does not fetch for CONFIRM_AFTER_S, the leader sends the controller an AlterPartition
 that changes nothing; it answers after a record is committed (cluster/controller/isr_changes.py).
 
 A read that does not pass in trioka.linearizable.read.timeout.ms is refused with NOT_LEADER_OR_FOLLOWER.
@@ -37,14 +37,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("trioka.reads")
 
-CONFIRM_AFTER_S: Final = 0.1  # how long a read waits for followers before the controller is asked
+CONFIRM_AFTER_S: Final = 0.1  # how long a read waits for followers before the leader sends a request to the controller
 CONFIRM_TIMEOUT_S: Final = 2.0  # of that request
 MAX_CONFIRMED: Final = 1000  # partitions in one request
 
 PartitionRequest = AlterPartitionRequest.Topic.Partition
 
 
-class _Waiting:
+class _PendingRange:
     """The reads of one partition that have not passed."""
 
     __slots__ = ("deadline", "newest", "oldest", "since")
@@ -58,7 +58,7 @@ class LinearizableReads:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.begun = NO_READ  # the newest read, of all partitions
-        self._waiting: dict[Replica, _Waiting] = {}
+        self._waiting: dict[Replica, _PendingRange] = {}
         self._wake = trio.Event()
 
     @property
@@ -71,7 +71,7 @@ class LinearizableReads:
         read = self.begun
         if not self.has_passed(replica, read):
             now = self._broker.clock.now()
-            waiting = self._waiting.setdefault(replica, _Waiting(read, now))
+            waiting = self._waiting.setdefault(replica, _PendingRange(read, now))
             waiting.newest, waiting.deadline = read, now + self.timeout_s
             self._wake.set()
             self._answer_followers(replica, read)
@@ -121,7 +121,7 @@ class LinearizableReads:
         if leadership is not None:
             for broker_id in leadership.read_barrier.missing(read, leadership.possible_leaders):
                 for fetch in tuple(self._broker.replication.waiting.get(broker_id, ())):
-                    fetch.hurry()
+                    fetch.complete_now()
 
     def note_fetch(self, broker_id: int, broker_epoch: int, session: FetchSession) -> tuple[bool, list[Replica]]:
         """Records a follower's fetch. Returns whether reads wait for the next fetch of its session, so that this one
@@ -143,7 +143,7 @@ class LinearizableReads:
             if self.has_passed(replica, waiting.newest):
                 del self._waiting[replica]
                 continue
-            if self.has_passed(replica, waiting.oldest):  # followers do fetch: the controller need not be asked
+            if self.has_passed(replica, waiting.oldest):  # followers do fetch: no request to the controller is needed
                 waiting.oldest, waiting.since = waiting.newest, self._broker.clock.now()
             if epoch == leadership.leader_epoch:
                 missing = leadership.read_barrier.missing(waiting.newest, leadership.possible_leaders)
@@ -186,7 +186,7 @@ class LinearizableReads:
 
     async def _confirm(self, partitions: Mapping[Replica, LeaderState]) -> None:
         asked, broker = self.begun, self._broker
-        response = await broker.controller.ask(self._request(partitions), timeout_s=CONFIRM_TIMEOUT_S)
+        response = await broker.controller.send_request(self._request(partitions), timeout_s=CONFIRM_TIMEOUT_S)
         assert isinstance(response, AlterPartitionResponse)
         results = {(t.topic_id, result.partition_index): result for t in response.topics for result in t.partitions}
         now = broker.clock.now()
@@ -194,7 +194,7 @@ class LinearizableReads:
             result = results.get((replica.topic_id, replica.index))
             if result is None or result.error_code != NONE or result.leader_id != broker.node_id:
                 continue
-            leadership.read_barrier.note_confirmed(leader_epoch=result.leader_epoch, asked=asked)
+            leadership.read_barrier.note_confirmed(leader_epoch=result.leader_epoch, requested=asked)
             waiting = self._waiting.get(replica)
             if waiting is not None:
                 waiting.oldest, waiting.since = waiting.newest, now  # later reads wait for followers first

@@ -6,10 +6,10 @@
           ──▶ the log continues behind that segment
 
 As in Kafka (TierStateMachine). With follower.fetch.last.tiered.offset.enable an empty replica begins behind the last
-tiered offset (ListOffsets -5) without being asked to, although the leader still has earlier records (KIP-1023).
+tiered offset (ListOffsets -5) without a request to do so, although the leader still has earlier records (KIP-1023).
 
 The segment must be of the leader's history to its end, because its epochs and producers are those at its end: the
-leader is asked for the end of the segment's last epoch.
+leader is queried for the end of the segment's last epoch.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -97,7 +97,7 @@ class RemoteBeginning:
             isolation_level=0,
             topics=[ListOffsetsRequest.Topic(name=self._replica.topic, partitions=[partition])],
         )
-        response = await self._peer.ask(request, LIST_OFFSETS_VERSION, timeout_s=self._timeout_s)
+        response = await self._peer.send_request(request, LIST_OFFSETS_VERSION, timeout_s=self._timeout_s)
         [result] = response.topics[0].partitions
         if result.error_code != NONE:
             raise error_class(result.error_code)()
@@ -120,7 +120,7 @@ class RemoteBeginning:
         request = OffsetForLeaderEpochRequest(
             replica_id=self._broker.node_id, topics=[declared(topic=self._replica.topic, partitions=[partition])]
         )
-        response = await self._peer.ask(request, OFFSET_FOR_LEADER_EPOCH_VERSION, timeout_s=self._timeout_s)
+        response = await self._peer.send_request(request, OFFSET_FOR_LEADER_EPOCH_VERSION, timeout_s=self._timeout_s)
         [result] = response.topics[0].partitions
         if result.error_code != NONE:
             raise error_class(result.error_code)()

@@ -2,7 +2,7 @@
 
 Two topic keys select the throttled replicas: `partition:broker` for each, or * for all. Two broker keys set the rates
 in bytes per second: one for leaders that send, one for followers that fetch. A replica in the ISR is never throttled,
-because clients wait for it.
+because clients wait for the response.
 
 The rate is an average over the last few seconds (replication.quota.window.*), so a burst is allowed and delays later
 traffic.

@@ -7,7 +7,7 @@
 
 All partitions come back with one replica, on the restored node, and without a leader: the node becomes the leader when
 it is unfenced. The leader epoch of each partition is LEADER_EPOCH_GAP above all that the object store knows, so that no
-leader of the old cluster that nobody heard of had it.
+leader of the old cluster of which there is no trace had it.
 
 A transaction is open at the end of a partition if its marker was not copied any more. Whether it was committed is not
 known, and no coordinator knows it any more: it is aborted, and listed.

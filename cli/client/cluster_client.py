@@ -85,7 +85,7 @@ class Kafka:
         return int(self.timeout_s * 1000)
 
     def known_servers(self) -> list[tuple[str, int]]:
-        """The addresses of the brokers in the cached metadata; none before the first request for it."""
+        """The addresses of the brokers in the cached metadata; none before the first Metadata request."""
         return [] if self._metadata is None else [(broker.host, broker.port) for broker in self._metadata.brokers]
 
     # -- requests ------------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Kafka:
         answer = self.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
         assert isinstance(answer, MetadataResponse)
         if answer.error_code != NONE:
-            raise problems.from_error_code(answer.error_code, f"{self.name} does not tell what is in the cluster")
+            raise problems.from_error_code(answer.error_code, f"{self.name} did not return the metadata of the cluster")
         return answer
 
     def topics(self, names: Sequence[str]) -> list[MetadataResponse.Topic]:

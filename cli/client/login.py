@@ -72,7 +72,7 @@ def login_of(protocol: str, properties: Mapping[str, str]) -> Login:
     except JaasError as error:
         raise Failure(f"sasl.jaas.config {error}", exit_code=Exit.USAGE, hints=[HINT]) from None
     if not {"username", "password"} <= options.keys():
-        what = f"{protocol} wants a login, and sasl.jaas.config has no username and password"
+        what = f"{protocol} needs a username and a password, and sasl.jaas.config lacks them"
         raise Failure(what, exit_code=Exit.USAGE, hints=[HINT])
     return Login(
         mechanism=properties.get("sasl.mechanism", "PLAIN").upper(),

@@ -148,7 +148,7 @@ def _damage(kafka: Kafka) -> Iterator[Finding]:
         yield from damage_of(broker.node_id, at, report, scrub_report.now_s())
     if only_local:
         what = f"{sum(only_local)} bytes of tiered topics and memory topics are not in the object store"
-        yield Finding("would be lost", OK, f"{what}, as {len(only_local)} brokers say")
+        yield Finding("would be lost", OK, f"{what}, reported by {len(only_local)} brokers")
 
 
 def damage_of(node_id: int, at: list[str], report: ScrubReport | None, now_s: float) -> Iterator[Finding]:

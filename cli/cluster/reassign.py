@@ -101,7 +101,7 @@ def reassign(settings: Settings, auto: bool, file: Path | None, output: str, **h
     moving = ReassignOptions(**how)
     is_only_unthrottled = not auto and file is None and moving.throttle == OFF
     if auto == (file is not None) and not is_only_unthrottled:
-        raise click.UsageError("say --auto, or name a --plan.")
+        raise click.UsageError("give --auto or --plan FILE.")
     with settings.kafka() as kafka:
         placement = _placement(kafka)
         if is_only_unthrottled:

@@ -1,6 +1,6 @@
 """Damaged records, the last scrub of each partition, and bytes that only brokers have, for `trioka doctor`.
 
-Kafka's protocol has no field for it, so it is read from the metrics page: `trioka.http.listeners` of a broker's
+Kafka's protocol lacks such a field, so it is read from the metrics page: `trioka.http.listeners` of a broker's
 configuration gives the address. Brokers other than trioka's have no such key and are left out.
 """
 

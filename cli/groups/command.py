@@ -143,7 +143,7 @@ def reset_offsets(
     """Sets what groups have committed. The plan is shown first, and `groups undo` takes it back."""
     target = reset.target_of(where, int(time.time() * 1000))
     if bool(topics) == all_topics:
-        raise click.UsageError("say which topics: --topic TOPIC (again and again) or --all-topics.")
+        raise click.UsageError("give the topics: --topic TOPIC (repeatable) or --all-topics.")
     failures = []
     for name in names:
         state = find_group(kafka, name)

@@ -32,7 +32,7 @@ def target_of(where: Mapping[str, Any], now_ms: int) -> Target:
     message = [how for how in MOVES if where[how] is not None and where[how] is not False]
     if len(message) != 1:
         flags = ", ".join(f"--{how.replace('_', '-')}" for how in MOVES)
-        raise click.UsageError(f"say once where to: {flags}.")
+        raise click.UsageError(f"give one target: {flags}.")
     (how,) = message
     if how == "to_datetime":
         try:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import trio
 
     from trioka.broker.broker import Broker
-    from trioka.broker.config.server import Loaded
+    from trioka.broker.config.server import LoadedConfig
     from trioka.broker.http.server import HttpServer
 
     from ..cluster.local_cluster import LocalCluster
@@ -320,7 +320,7 @@ def _run(
 
 def _checked(
     file: Mapping[str, str], environment: Mapping[str, str], overrides: Mapping[str, str]
-) -> tuple["Loaded", list[str]]:
+) -> tuple["LoadedConfig", list[str]]:
     """The configuration, and remarks about it. All errors but the last are printed, and that one is raised."""
     from trioka.broker.config.layers import ConfigError
     from trioka.broker.config.server import load
@@ -356,7 +356,7 @@ def set_up_logging(form: str, level: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
-async def _live(loaded: "Loaded", dev: DevRun | None, started: float) -> None:
+async def _live(loaded: "LoadedConfig", dev: DevRun | None, started: float) -> None:
     import trio
 
     from trioka.broker.broker import Broker
@@ -388,7 +388,9 @@ async def _live(loaded: "Loaded", dev: DevRun | None, started: float) -> None:
                 _report_ready(addresses, http, log_dirs, dev is not None, took, secured, security)
                 notify(READY)
                 for port in () if http_server is None else http_server.ports_in_use:
-                    print(f"note: port {port} is taken by {owner_of(port)}; metrics are elsewhere.", file=sys.stderr)
+                    print(
+                        f"note: port {port} is taken by {owner_of(port)}; metrics are on another port.", file=sys.stderr
+                    )
                 if dev is not None and dev.is_demo:
                     _start_demo([_reachable(address) for address in broker.addresses.values()])
                 if dev is not None and dev.has_gateway:

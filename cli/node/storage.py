@@ -202,9 +202,7 @@ def _check_founders(node: Node, initial_voters: Sequence[InitialVoter], joins: b
     ) < len(initial_voters):
         raise Failure("--initial-controllers names a node or a directory twice", exit_code=Exit.USAGE)
     if node.voters and (initial_voters or joins):
-        raise Failure(
-            "controller.quorum.voters says who votes, so that nothing can be said of it here", exit_code=Exit.USAGE
-        )
+        raise Failure("controller.quorum.voters configures the voters, so this option cannot", exit_code=Exit.USAGE)
     if initial_voters and node.is_controller and node.id not in [each.id for each in initial_voters]:
         raise Failure(f"--initial-controllers does not name node {node.id}, which is this one", exit_code=Exit.USAGE)
     if node.is_controller and not node.voters and not initial_voters and not joins:
@@ -238,7 +236,7 @@ def _levels(said: Sequence[str], release: str | None, has_voters_in_log: bool) -
     kraft = wanted.pop(KRAFT_VERSION, int(has_voters_in_log))
     if kraft != int(has_voters_in_log):
         must = "in the log, which is kraft.version 1" if has_voters_in_log else "in the configuration: kraft.version 0"
-        raise Failure(f"kraft.version cannot be {kraft}: the voters stand {must}", exit_code=Exit.USAGE)
+        raise Failure(f"kraft.version cannot be {kraft}: the voters are {must}", exit_code=Exit.USAGE)
     fresh = fresh_levels(wanted.get(METADATA_VERSION, _metadata_version(release, wanted)))
     levels = {name: level for name, level in {**fresh, **wanted}.items() if level or name == METADATA_VERSION}
     for (feature, at), (needed, least) in NEEDED.items():
@@ -251,7 +249,9 @@ def _metadata_version(release: str | None, wanted: Mapping[str, int]) -> int:
     if release is None:
         return LATEST_METADATA_VERSION
     if METADATA_VERSION in wanted:
-        raise Failure("--release-version and --feature metadata.version=… say the same thing", exit_code=Exit.USAGE)
+        raise Failure(
+            "--release-version and --feature metadata.version=… set the same level: give one", exit_code=Exit.USAGE
+        )
     level = metadata_version_of(release)
     if level is None:
         known = list(RELEASES)

@@ -161,7 +161,7 @@ def _body(file: str, kind: str | None, references: tuple[str, ...]) -> dict[str,
     """The request that carries a schema."""
     found = kind or TYPES.get(Path(file).suffix)
     if found is None:
-        raise click.UsageError(f"{file} ends with none of {', '.join(TYPES)}: say --type.")
+        raise click.UsageError(f"{file} ends with none of {', '.join(TYPES)}: give --type.")
     try:
         with Path(file).open("rb") as opened:
             text = opened.read(MAX_SCHEMA_BYTES).decode()

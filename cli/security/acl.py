@@ -166,7 +166,7 @@ def can(kafka: Kafka, principal: str, operation: str, resource: str, host: str, 
     """Whether a principal may do something, and which rule decides. Exit code 4 if it may not."""
     who, wanted, (kind, name) = words.principal(principal), words.operation(operation), words.resource(resource)
     if wanted == words.OPERATIONS["ALL"]:
-        raise Failure("ALL stands in rules only; name one operation", exit_code=Exit.USAGE)
+        raise Failure("ALL is valid only in rules; name one operation", exit_code=Exit.USAGE)
     about = {
         **_filter(None, None, None, None, None),
         "resource_type_filter": kind,
@@ -194,7 +194,7 @@ def can(kafka: Kafka, principal: str, operation: str, resource: str, host: str, 
     else:
         show([row], CAN_COLUMNS, output, name="allowed")
     if decision.rule is None and (hidden := _hidden_keys(kafka)):
-        write_stderr(f"note: the broker has {' and '.join(hidden)} set and does not tell the value, which may allow it")
+        write_stderr(f"note: the broker has {' and '.join(hidden)} set and hides the value, which may allow it")
     return Exit.OK if decision.allowed else Exit.UNAUTHORISED
 
 
@@ -207,7 +207,7 @@ def rules_of(kafka: Kafka, selected: dict[str, Any]) -> list[Rule]:
     answer = kafka.ask(DescribeAclsRequest(**selected))
     if answer.error_code != NONE:
         raise problems.from_error_code(
-            answer.error_code, f"{kafka.name} does not tell access rules", answer.error_message
+            answer.error_code, f"{kafka.name} did not return its access rules", answer.error_message
         )
     return sorted(
         Rule(

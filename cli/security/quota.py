@@ -70,7 +70,7 @@ def with_entity(function: Callable[..., R]) -> Callable[..., R]:
         ):
             named, is_default = keywords.pop(name), keywords.pop(default)
             if named is not None and is_default:
-                raise click.UsageError(f"say {FLAGS[kind]} or {DEFAULT_FLAGS[kind]}.")
+                raise click.UsageError(f"give {FLAGS[kind]} or {DEFAULT_FLAGS[kind]}, not both.")
             if named is not None or is_default:
                 entity[kind] = named
         if IP in entity and len(entity) > 1:
@@ -132,7 +132,9 @@ def described(kafka: Kafka, entity: Entity, *, strict: bool) -> list[tuple[Entit
     ]
     answer = kafka.ask(DescribeClientQuotasRequest(components=components, strict=strict))
     if answer.error_code != NONE:
-        raise problems.from_error_code(answer.error_code, f"{kafka.name} does not tell quotas", answer.error_message)
+        raise problems.from_error_code(
+            answer.error_code, f"{kafka.name} did not return its quotas", answer.error_message
+        )
     return [
         (
             {each.entity_type: each.entity_name for each in entry.entity},

@@ -147,7 +147,7 @@ def described(kafka: Kafka, owners: Sequence[str] = ()) -> list[Any]:
     wanted = [Owner(principal_type=kind, principal_name=name) for kind, name in map(principal, owners)] or None
     response = kafka.ask(DescribeDelegationTokenRequest(owners=wanted))
     if response.error_code != NONE:
-        raise problems.from_error_code(response.error_code, f"{kafka.name} does not tell tokens")
+        raise problems.from_error_code(response.error_code, f"{kafka.name} did not return its tokens")
     return list(response.tokens)
 
 

@@ -133,7 +133,9 @@ def credentials(kafka: Kafka, names: Sequence[str]) -> dict[str, dict[str, int]]
     wanted = [DescribeUserScramCredentialsRequest.User(name=name) for name in names] or None
     answer = kafka.ask_controller(DescribeUserScramCredentialsRequest(users=wanted), _described)
     if answer.error_code != NONE:
-        raise problems.from_error_code(answer.error_code, f"{kafka.name} does not tell its users", answer.error_message)
+        raise problems.from_error_code(
+            answer.error_code, f"{kafka.name} did not return its users", answer.error_message
+        )
     found: dict[str, dict[str, int]] = {}
     for result in answer.results:
         if result.error_code not in (NONE, errors.ResourceNotFound.code):

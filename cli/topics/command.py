@@ -180,7 +180,7 @@ def alter(
     changes = [Change(key, value) for key, value in pairs(config, "-c").items()]
     changes += [Change(key, None) for key in delete_config]
     if partitions is None and not changes:
-        raise click.UsageError("say what to alter: --partitions, -c KEY=VALUE or --delete-config KEY.")
+        raise click.UsageError("give a change: --partitions, -c KEY=VALUE or --delete-config KEY.")
     kafka.topics(names)
     failures: list[Failure] = []
     if partitions is not None:

@@ -70,7 +70,7 @@ def decoder_for(
         return _by_registry(schema, registry, message, is_framed, timeout_s)
     if registry is not None and (schema is not None or how == PROTOBUF):
         raise click.UsageError(
-            "say --schema or --registry, not both."
+            "give --schema or --registry, not both."
             if how == AVRO
             else "Protobuf of a registry is decoded by --decode registry; --decode protobuf takes a --schema."
         )

@@ -105,7 +105,7 @@ def trim(
 ) -> int:
     """Deletes the oldest records of topics. There is no undo."""
     if [to_offset is not None, to_datetime is not None, everything].count(True) != 1:
-        raise click.UsageError("say up to where, once: --to-offset, --to-datetime or --all.")
+        raise click.UsageError("give one limit: --to-offset, --to-datetime or --all.")
     places = [place for topic in kafka.topics(names) for place in _places(topic) if not only or place.partition in only]
     if not places:
         raise Failure("there is no such partition", exit_code=Exit.NOT_FOUND)

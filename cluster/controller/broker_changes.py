@@ -135,7 +135,7 @@ def _check_registration(metadata: Metadata, settings: ControllerSettings, reques
             )
     ranges = {f.name: (f.min_supported_version, f.max_supported_version) for f in request.features}
     if METADATA_VERSION not in ranges:
-        raise InvalidRegistration(f"a broker must say which levels of {METADATA_VERSION} it understands")
+        raise InvalidRegistration(f"a broker must register the levels of {METADATA_VERSION} that it supports")
     for name, level in metadata.features.levels.items():
         first, last = ranges.get(name, (0, 0))
         if not first <= level <= last:

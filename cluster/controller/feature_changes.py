@@ -80,7 +80,7 @@ def _update(
     elif level > current:
         if update.upgrade_type != UPGRADE:
             raise InvalidUpdateVersion(
-                f"{_update_of(name, level)}: it is at {current}, and the request asks for a downgrade"
+                f"{_update_of(name, level)}: it is at {current}, and the upgrade type does not allow a downgrade"
             )
         if name == KRAFT_VERSION:
             return _raise_quorum(settings, level)

@@ -99,7 +99,7 @@ def _keys_of(entity: QuotaEntity) -> Mapping[str, int | None]:
     if IP not in parts:
         return CLIENT_KEYS
     if len(parts) > 1:
-        raise InvalidRequest(f"invalid quota entity combination: {IP} stands alone, without {USER} and {CLIENT_ID}")
+        raise InvalidRequest(f"invalid quota entity combination: {IP} cannot be combined with {USER} or {CLIENT_ID}")
     if not _may_be_address(parts[IP]):
         raise InvalidRequest(f"{parts[IP]} is not a valid IP, nor the name of a host")
     return IP_KEYS

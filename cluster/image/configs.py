@@ -61,7 +61,7 @@ class Configs:
     __hash__ = None  # type: ignore[assignment]
 
     def get(self, resource: ConfigResource) -> Mapping[str, str]:
-        """The values that were set for it; read-only."""
+        """The values that were set for the resource; read-only."""
         keys = self._by_resource.get(resource)
         return _NOTHING if keys is None else MappingProxyType(keys)
 

@@ -150,7 +150,7 @@ class Metadata:
     def _apply(self, record: MetadataRecord) -> list[Change]:
         apply = _APPLY.get(type(record))
         if apply is None:
-            raise ReplayError(f"{type(record).__name__} cannot stand here")
+            raise ReplayError(f"{type(record).__name__} is not a metadata record")
         return apply(self, record)
 
     # --- one function for each record, or for a family of them

@@ -1,6 +1,6 @@
 """Client quotas: limits by user, client id and IP.
 
-An entity is one or two of user, client id and ip, each with a name or without (None): then it stands for all of its
+An entity is one or two of user, client id and ip, each with a name or without (None): then it means all of its
 kind that have no quota of their own.
 """
 
@@ -24,7 +24,7 @@ ChargeMutations: TypeAlias = Callable[[int], None]
 ThrottlingQuotaExceeded if the client has used up its controller_mutation_rate."""
 
 
-def charge_nobody(partitions: int) -> None:
+def no_mutation_charge(partitions: int) -> None:
     """For changes without a client, and where there are no quotas."""
 
 

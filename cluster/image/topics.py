@@ -160,7 +160,9 @@ class Topics:
         if record.topic_name:
             named = self._by_name.get(record.topic_name)
             if named is None:
-                raise ReplayError(f"there is no topic {record.topic_name!r} whose eligible leaders could be forgotten")
+                raise ReplayError(
+                    f"cannot clear the eligible leaders of topic {record.topic_name!r}: it does not exist"
+                )
             topics = [named]
         changed = []
         for topic in topics:

@@ -13,7 +13,7 @@ as long as one in-sync replica keeps its directory, so the rules are:
   up. An emptied directory has a new id: a registration without the recorded id proves the loss, whatever the broker
   says about its last shutdown. While the broker has not reported the directory of a replica yet, each directory that is
   missing from its registration counts as the one.
-- No unclean election happens without a request for it: an empty replica would discard the records of the others.
+- TM2: no unclean election happens without a request: an empty replica would discard the records of the others.
 """
 
 from collections.abc import Collection, Iterator, Mapping

@@ -1,6 +1,6 @@
 """Where the replicas of new partitions go.
 
-The brokers stand in a ring in which neighbours are of different racks, as far as that is possible: one of each rack in
+The brokers form a ring in which adjacent ones are of different racks, as far as that is possible: one of each rack in
 turn. A topic begins at a random place of the ring; its partitions are led by one broker after the other, so that each
 leads as many as the others. The followers of a partition are found further on in the ring, from a place that moves on
 with every round, so that the partitions of one leader are followed by different brokers and a broker that stops leaves

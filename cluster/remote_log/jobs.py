@@ -30,7 +30,7 @@ from .metadata import RemoteSegment, SegmentState, segment_record, update_record
 
 
 class StoreFailed(Exception):
-    """The object store did not do what was asked, or it is not known whether it did."""
+    """The object store did not carry out the request, or it is not known whether it did."""
 
 
 class RecordNotWritten(Exception):
@@ -116,7 +116,7 @@ ALL_OBJECTS: Final = (ObjectKind.MANIFEST, *WITHOUT_MANIFEST)
 
 @frozen
 class Author:
-    """Who does a job: it writes the records, in the epoch of its leadership."""
+    """The leader that runs a job: it writes the records in its leader epoch."""
 
     broker_id: int
     epoch: int
@@ -165,7 +165,7 @@ def cancel_copy(about: TopicIdPartition, segment: RemoteSegment, author: Author)
 
 
 def delete_segment(about: TopicIdPartition, segment: RemoteSegment, author: Author) -> Job:
-    """Deletes a segment that nobody may read any more, or goes on with a deletion that had begun."""
+    """Deletes a segment that must not be read any more, or continues a deletion that had begun."""
     if not (yield author.record_of(about, segment, SegmentState.DELETE_SEGMENT_STARTED)):
         return Outcome.FENCED
     found = yield ReadManifestKey(segment=segment)

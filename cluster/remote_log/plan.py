@@ -1,6 +1,6 @@
 """What a broker does next for one partition whose segments go to the object store: a decision, from facts.
 
-A leader copies closed segments, cancels copies that nobody continues, deletes what retention no longer keeps, and moves
+A leader copies closed segments, cancels abandoned copies, deletes what retention no longer keeps, and moves
 the log start before anything below it goes.
 
 Rules:

@@ -3,13 +3,13 @@
     leader      ──────────────────────────────┤ log end
     follower 2  ─────────────────────────┤         in sync
     follower 3  ──────────────────┤                in sync
-    follower 4  ────────┤                          not in sync: the high watermark does not wait for it
+    follower 4  ────────┤                          not in sync: the high watermark does not wait
                                   ^ high watermark: every in-sync replica has the records before it
 
 A follower's fetch offset proves that it holds everything before it. Three sets of replicas matter (KIP-497):
 
 - the *committed ISR*, which the controller knows. While it is smaller than min.insync.replicas the high watermark
-  stands still, with any acks (strict min ISR, KIP-966).
+  does not advance, with any acks (strict min ISR, KIP-966).
 - the *maximal ISR*: the committed one and every replica that is proposed to join. The controller may have agreed
   already and may elect that replica; so the high watermark waits for it from the proposal on, not from the response on.
 - replicas that have caught up and may join: the high watermark waits for them too, or a busy leader would never let
@@ -52,10 +52,10 @@ UNKNOWN: Final = -1  # an offset that is not known yet
 ANY_BROKER_EPOCH: Final = -1  # of a follower that is too old to send its own
 NEVER: Final = float("-inf")
 
-NOTHING_CHANGED: Final[tuple[type[KafkaError], ...]] = (IneligibleReplica, OperationNotAttempted)
+DEFINITE_REFUSALS: Final[tuple[type[KafkaError], ...]] = (IneligibleReplica, OperationNotAttempted)
 """Refusals after which the controller and the leader agree on the partition: the proposal is not sent again."""
 
-METADATA_WILL_TELL: Final[tuple[type[KafkaError], ...]] = (
+STALE_REFUSALS: Final[tuple[type[KafkaError], ...]] = (
     FencedLeaderEpoch,
     InvalidRequest,
     InvalidUpdateVersion,
@@ -321,10 +321,10 @@ class LeaderState:
         metadata update comes, the union of both ISRs applies."""
         if proposal is not self.proposal:
             return False
-        if isinstance(error, NOTHING_CHANGED):
+        if isinstance(error, DEFINITE_REFUSALS):
             self.proposal = None
             return False
-        return not isinstance(error, METADATA_WILL_TELL)
+        return not isinstance(error, STALE_REFUSALS)
 
 
 # --- damage

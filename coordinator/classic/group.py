@@ -207,7 +207,7 @@ class ClassicGroup:
 
     def expire(self, key: tuple[str, ...], now: Now) -> Decision:
         if self._context.deadlines.get(key) is not None:
-            return NOTHING  # an earlier decision has set the deadline anew
+            return NOTHING  # an earlier decision has set a new deadline
         kind = key[1]
         if kind == "session":
             self._rebalance.expire_session(key[2], now)

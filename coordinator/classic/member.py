@@ -14,7 +14,7 @@ from ..decision import RequestId
 
 
 class ClassicProtocol(NamedTuple):
-    """An assignment protocol that a member supports, with the member's metadata for it."""
+    """An assignment protocol that a member supports, with the member's metadata."""
 
     name: str
     metadata: bytes

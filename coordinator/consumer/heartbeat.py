@@ -4,7 +4,7 @@ A heartbeat has up to four steps, whose records are written in this order:
 
     1. the member: its identity and subscription. A static member may replace one that has left
     2. the group epoch: it grows if the subscriptions, or the topics behind them, have changed
-    3. the target: computed anew if it is older than the group epoch, at most once in the group's interval
+    3. the target: computed again if it is older than the group epoch, at most once in the group's interval
     4. the member: one step towards its target
 
 The response has the member's epoch, and its assignment if that has changed or the member requests it. Nothing here

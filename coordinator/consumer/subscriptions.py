@@ -1,7 +1,7 @@
 """The subscriptions of a consumer group's members: topic names, and patterns of names.
 
 The number of members of each name and pattern is counted, so that the removal of the last one is noticed. A pattern
-stands for the topics that it was resolved to: these are in the log, and change when the pattern is resolved again.
+represents the topics that it was resolved to: these are in the log, and change when the pattern is resolved again.
 """
 
 from collections import Counter
@@ -84,7 +84,7 @@ class Subscriptions:
         return metadata_hash(subscribed, topics)
 
     def hash_resolved(self, topics: Topics, resolved: dict[str, Resolved]) -> int:
-        """The hash after patterns are resolved anew."""
+        """The hash after patterns are resolved again."""
         subscribed = set(self._names).union(
             *((self.resolved | resolved)[name].topics for name in self.resolved | resolved)
         )

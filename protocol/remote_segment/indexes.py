@@ -119,7 +119,7 @@ def decode_indexes(data: Buffer, ranges: IndexRanges) -> SegmentIndexes:
     """The indexes at their places. InvalidIndexes if the object has another size than the manifest says."""
     ranges.check()
     if len(data) != ranges.size:
-        raise InvalidIndexes(f"{len(data)} bytes of indexes, the manifest says {ranges.size}")
+        raise InvalidIndexes(f"{len(data)} bytes of indexes, {ranges.size} in the manifest")
     view = memoryview(data)
 
     def part(place: IndexRange) -> bytes:

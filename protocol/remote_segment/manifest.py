@@ -15,7 +15,7 @@
                   "retentionUntilMs":… or null,"manifestCrc32c":"<8 hex digits>"}}}
 
 The plugin refuses unknown fields everywhere but inside `remoteLogSegmentMetadata`, which it writes and never reads:
-that is why the block stands there. `manifestCrc32c` is the CRC-32C of the whole object with these eight digits as
+that is why the block is there. `manifestCrc32c` is the CRC-32C of the whole object with these eight digits as
 zeros, so that a reader notices every damaged bit of the object by which the others are checked.
 
 A leader that cancels another one's upload creates the same key as a *tombstone*: the upload then finds its key taken.

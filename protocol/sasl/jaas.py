@@ -183,7 +183,7 @@ def _quoted(text: str, at: int) -> tuple[str, int]:
 
 
 def _escaped(text: str, at: int) -> tuple[str, int]:
-    """The character that an escape stands for: up to three octal digits, a letter of C, or itself."""
+    """The character that an escape represents: up to three octal digits, a letter of C, or itself."""
     if text[at] not in _OCTAL:
         return _ESCAPES.get(text[at], text[at]), at + 1
     most = 3 if text[at] <= "3" else 2

@@ -5,7 +5,7 @@
 The order of the checks: size, form, header, key, signature, claims. Claims are read only after the signature holds.
 
 What is not in the list is refused: an algorithm, a header that names a key or its place (`jwk`, `jku`, `x5c`, `x5u`), a
-header that changes what is signed (`crit`, `b64`, `zip`), a name that stands twice, a number that is not finite. The
+header that changes what is signed (`crit`, `b64`, `zip`), a name that occurs twice, a number that is not finite. The
 algorithm must fit the type of the key in the key set, so that no public key is ever taken for the secret of an HMAC.
 
 Times are whole or fractional seconds since 1970, as in the token. `cryptography` is imported with the first
@@ -264,7 +264,7 @@ def _json_object(data: bytes, name: str) -> dict[str, Any]:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands twice")
+        raise ValueError("a name occurs twice")
     return found
 
 

@@ -116,7 +116,7 @@ def dirtiest(candidates: Iterable[Candidate]) -> Candidate | None:
 
 
 def groups(segments: Sequence[SegmentFacts], config: LogConfig, end_offset: int) -> list[list[int]]:
-    """Which segments (by their number) become one: neighbours that together are no larger than one segment may be.
+    """Which segments (by their number) become one: adjacent ones that together are no larger than one segment may be.
 
     Counted before compaction, so the result always fits. `end_offset` is where the last of them ends, at most.
     """

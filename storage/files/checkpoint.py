@@ -90,7 +90,7 @@ def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:
             raise CorruptFile(path, "is not a topic, a partition and an offset", line=line)
         key = TopicPartition(words[0], _number(path, line, words[1], 2**31 - 1, "a partition"))
         if key in offsets:
-            raise CorruptFile(path, f"{key} stands here for the second time", line=line)
+            raise CorruptFile(path, f"{key} occurs twice", line=line)
         offsets[key] = _number(path, line, words[2], MAX_OFFSET, "an offset")
 
     _read_entries(disk, path, parse)
@@ -267,7 +267,7 @@ def parse_properties(path: str, text: str) -> dict[str, str]:
         value = re.sub(r"^[ \t\f]*(?:[=:][ \t\f]*)?", "", line[end.end() :])
         key = _unescape(path, number, end[0])
         if key in properties:
-            raise CorruptFile(path, f"{key} stands here for the second time", line=number)
+            raise CorruptFile(path, f"{key} occurs twice", line=number)
         properties[key] = _unescape(path, number, value)
     return properties
 

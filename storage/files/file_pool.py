@@ -24,7 +24,7 @@ worker thread uses a small pool of its own, so that a start does not close what 
 Maps are for indexes, which are bisected; the bytes of a log are never touched through a map by Python code, because a
 read error of the device under a map is a signal that kills the process, and `read` merely raises. The kernel may touch
 them: a large range is sent by `sendmsg` from a map of its file (`FileRange.view`), in one call with the rest of the
-answer, which costs 0.7 of what sendfile does for a log in the page cache (docs/PERFORMANCE.md). Such a map belongs to
+answer, which costs 0.7 of what sendfile does for a log in the page cache (bench/HISTORY.md). Such a map belongs to
 its handle, and goes with it. It does not grow with its file, so the newest bytes of an active segment go by sendfile
 until they are worth another map.
 """

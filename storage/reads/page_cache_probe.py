@@ -11,7 +11,7 @@ while it stays in memory (verified_ranges.py). If a part of a segment is no long
 as unverified; the worker thread verifies what it reads, and the other bytes are verified before they are sent.
 
 A probe of cached bytes costs 0.6 µs: 1 µs for the end of the log, 5 for a megabyte (docs/decisions/0006). Each read is
-probed anew, and no result is kept. A page may be dropped between the probe and the read: that delays one response.
+probed again, and no result is kept. A page may be dropped between the probe and the read: that delays one response.
 """
 
 from contextlib import suppress
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..files.disk import Disk, File
 from ..segments.batch_scan import BadBatch, scan
 from ..segments.index import CorruptIndex
-from ..segments.segment import LOOK_BYTES, Segment
+from ..segments.segment import HEADER_READ_BYTES, Segment
 
 if TYPE_CHECKING:
     from ..log import Log
@@ -53,7 +53,7 @@ def uncached_range(log: "Log", offset: int, max_bytes: int) -> UncachedRange | N
         except CorruptIndex:
             return None  # the read will find the damage and repair it
         position = 0 if around is None else around[1]
-    size = min(max_bytes + LOOK_BYTES, segment.size - position)
+    size = min(max_bytes + HEADER_READ_BYTES, segment.size - position)
     if size <= 0 or segment.files.get(segment.log_path).is_resident(position, size):
         return None
     # Checked bytes have left memory, here and perhaps elsewhere in the file, and the bytes that come back from the

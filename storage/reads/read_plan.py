@@ -1,7 +1,7 @@
 """What a fetch gets: (offset, max bytes) becomes a range of one segment's file; the connection sends it.
 
 **Whole batches, always.** Kafka cuts a fetch at max bytes, wherever in a batch that is, and clients drop the torn end.
-Here a range ends where a batch ends: no byte travels in vain, a follower needs no care, and every batch that leaves can
+Here a range ends where a batch ends: no byte is sent twice, a follower needs no check, and every batch that leaves can
 be checked. Where the index has an entry near the limit the range ends there, and no further headers are read; it may
 then be a few kilobytes shorter than allowed. The first batch goes out whole even above the limit (KIP-74), unless the
 caller has already something to send.
@@ -12,9 +12,9 @@ A read ends at the end of its segment; the next fetch continues in the next one.
 from typing import Final, NamedTuple
 
 from ..files.file_pool import FileRange
-from ..segments.segment import LOOK_BYTES, BatchPosition, Segment
+from ..segments.segment import HEADER_READ_BYTES, BatchPosition, Segment
 
-NEAR_ENOUGH_BYTES: Final = 2 * LOOK_BYTES
+NEAR_ENOUGH_BYTES: Final = 2 * HEADER_READ_BYTES
 NEAR_ENOUGH_SHARE: Final = 8
 """The bytes of a fetch that may be given up to avoid reading headers, and an eighth of the fetch at most; clients
 request a megabyte, by default."""
@@ -46,7 +46,7 @@ def plan(
 ) -> ReadPlan | None:
     """Whole batches from the one that holds `offset` (or is the next after it), all of them ending before `upto`.
 
-    `stop` is a position at which the range must end if it reaches that far. None if the segment has nothing for it.
+    `stop` is a position at which the range must end if it reaches that far. None if the segment has no such range.
     """
     first = segment.follow(offset) or segment.locate(offset)
     if first is None:

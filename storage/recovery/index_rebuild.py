@@ -24,7 +24,7 @@ PRODUCER_EXPIRATION_MS: Final = 24 * 60 * 60 * 1000  # producer.id.expiration.ms
 
 RECENT_BATCHES_BYTES: Final = 128 * 1024
 """The bytes of the log before a snapshot of Kafka's that are read at a start, for the batches that the snapshot does
-not contain: eight of 16 KiB. A log of 100-byte batches takes 5 ms for it."""
+not contain: eight of 16 KiB. A log of 100-byte batches takes 5 ms."""
 
 MAX_RECENT_BATCHES_BYTES: Final = 8 * 1024 * 1024
 """More is not read, where the batches are so large, or an index so sparse, that it would be."""

@@ -65,7 +65,7 @@ def scan(
             buffer, start, at = file.read(position, min(CHUNK_BYTES, end - position)), position, 0
         header = _header(buffer, at, position)
         if header.size > end - position:
-            raise BadBatch(position, f"says {header.size} bytes, {end - position} are left")
+            raise BadBatch(position, f"its size is {header.size} bytes, {end - position} are left")
         if header.size > len(buffer) - at:
             buffer, start = file.read(position, min(max(CHUNK_BYTES, header.size), end - position)), position
             header = _header(buffer, 0, position)

@@ -213,9 +213,10 @@ class Segments(Sequence[Segment]):
             del self._bases[: len(gone)]
 
     def replace(self, new: Segment, old: Sequence[Segment], recovery_point: int) -> None:
-        """A segment for the neighbours that it was made of (swap.py): compacted, or mended. They are durable."""
+        """A compacted or repaired segment replaces the adjacent ones that it was made of (segment_swap.py). They are
+        durable."""
         first = self._segments.index(old[0])
-        assert self._segments[first : first + len(old)] == list(old), "neighbours only"
+        assert self._segments[first : first + len(old)] == list(old), "only adjacent segments"
         assert self.active not in old, "the active segment is not replaced"
         assert self._bases[first + len(old)] <= recovery_point, "nothing is replaced before it is durable"
         assert new.base_offset == old[0].base_offset, f"{new} for {old[0]}"

@@ -46,7 +46,7 @@ class Effect(Enum):
     FAILS = "nothing happens, and the error is raised"
     HALF = "half of a write arrives, then the error is raised; other operations just fail"
     DROPS = "a sync raises the error and forgets what it should have written, so the next sync has nothing to do"
-    LIES = "a sync (of a file or a directory) does nothing and says that all is well"
+    LIES = "a sync (of a file or a directory) does nothing and reports success"
 
 
 @frozen

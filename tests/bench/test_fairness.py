@@ -1,4 +1,4 @@
-"""How much a client notices of a neighbour is a ratio of two of its own latencies; nothing is measured here."""
+"""The cost of background load is a ratio of two latencies of one client; nothing is measured here."""
 
 import importlib
 import os
@@ -39,8 +39,8 @@ def three_times_is_the_limit(module: Any) -> None:
 
 def nothing_measured_is_not_judged(module: Any) -> None:
     assert module.times([]) is None and module.is_met(ROW, []) is None
-    text = module.table([ROW], {"trioka": {}}, {"trioka": {ROW.name: "the neighbour ended too early"}})
-    assert "the neighbour ended too early" in text and "MISSED" not in text
+    text = module.table([ROW], {"trioka": {}}, {"trioka": {ROW.name: "the background load ended too early"}})
+    assert "the background load ended too early" in text and "MISSED" not in text
 
 
 CHECKS = (the_best_of_each_half_is_compared, three_times_is_the_limit, nothing_measured_is_not_judged)
@@ -98,10 +98,10 @@ def test_what_a_broker_died_of_is_found_in_its_last_words() -> None:
     words = "ready\n  | Traceback\n  | RuntimeError: dictionary changed size\n  +-----\n\n"
     assert nodes.error_line(words) == "RuntimeError: dictionary changed size"
     assert nodes.error_line("one\ntwo\n") == "two"
-    assert nodes.error_line("") == "(it said nothing)"
+    assert nodes.error_line("") == "(no output)"
 
 
-# Neighbours come and go.
+# Background load starts and ends.
 
 
 def test_processes_that_compute_end_with_the_block() -> None:
@@ -116,7 +116,7 @@ def children() -> list[Path]:
     return [Path(f"/proc/{pid}/cmdline") for pid in found]
 
 
-def test_who_is_stopped_does_not_run_until_the_block_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_process_does_not_run_until_the_block_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_load, "CATCH_UP_SECONDS", 0)
     with subprocess.Popen(["/bin/sleep", "60"]) as process:
 
@@ -133,7 +133,7 @@ def test_who_is_stopped_does_not_run_until_the_block_is_over(monkeypatch: pytest
             process.kill()
 
 
-def test_a_neighbour_that_ends_early_spoils_the_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_background_load_that_ends_early_spoils_the_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_load, "program", lambda: Path("/bin/false"))
     with (
         pytest.raises(load_generator.LoadFailed, match="ended too early: it had written enough"),
@@ -143,7 +143,7 @@ def test_a_neighbour_that_ends_early_spoils_the_measure(monkeypatch: pytest.Monk
 
 
 def until_ended() -> None:
-    """The only child is a zombie, which nobody has waited for."""
+    """The only child is a zombie, which has not been waited for."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         pids = [path.parent.name for path in children()]

@@ -23,7 +23,8 @@ side_by_side: Any = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(side_by_side)
 
 PRODUCE = measures.LOADS[0]
-REPLICATED = measures.REPLICATED
+END_TO_END = next(one for one in measures.LOADS if one.name == "end-to-end")
+OVERLOADED = measures.REPLICATED
 
 
 def data(ours: float = 300.0, cpu: float = 0.2) -> dict[str, Any]:
@@ -31,8 +32,8 @@ def data(ours: float = 300.0, cpu: float = 0.2) -> dict[str, Any]:
         return {"mb_per_second": speed, "records_per_second": speed, "cpu_seconds_per_gb": cost}
 
     rounds = {"trioka": {PRODUCE.name: [one(ours, cpu)] * 2}, "Apache Kafka": {PRODUCE.name: [one(100, 1.0)] * 2}}
-    reasons = {"Apache Kafka": {REPLICATED.name: "three | nodes did not start"}}
-    lines = list(ratios.lines_of([PRODUCE, REPLICATED], rounds, reasons))
+    reasons = {"Apache Kafka": {END_TO_END.name: "the | node did not start"}}
+    lines = list(ratios.lines_of([PRODUCE, END_TO_END, OVERLOADED], rounds, reasons))
     return {
         "rows": ratios.as_data(lines),
         "settings": {"rounds": 5, "seconds": 3.0},
@@ -41,17 +42,22 @@ def data(ours: float = 300.0, cpu: float = 0.2) -> dict[str, Any]:
     }
 
 
-def a_row_that_is_lost_stands_there(module: Any) -> None:
+def a_row_that_is_lost_is_shown(module: Any) -> None:
     assert "| reached |" in module.section(data())
     lost = module.section(data(ours=200.0))
     assert "2.00× (2.00–2.00) MB/s · 0.20×" in lost and "| **missed** |" in lost
     assert "1 of 2 goals are reached" in lost
 
 
-def what_was_not_measured_says_why(module: Any) -> None:
-    (row,) = (line for line in module.section(data()).splitlines() if REPLICATED.work in line)
-    assert "three / nodes did not start" in row and row.count("|") == 5
-    assert "≤ 0.7×, ≤ 20" in row
+def a_row_that_was_not_measured_shows_why(module: Any) -> None:
+    (row,) = (line for line in module.section(data()).splitlines() if END_TO_END.work in line)
+    assert "the / node did not start" in row and row.count("|") == 5
+    assert "≤ 0.75×, ≤ 10" in row
+
+
+def a_row_that_overloads_the_machine_is_not_published(module: Any) -> None:
+    text = module.section(data())
+    assert OVERLOADED.work not in text and "2 of 2 goals are reached" in text
 
 
 def nothing_else_of_the_page_is_touched(module: Any) -> None:
@@ -63,12 +69,18 @@ def nothing_else_of_the_page_is_touched(module: Any) -> None:
         module.in_page("before\nafter\n", "new")
 
 
-CHECKS = (a_row_that_is_lost_stands_there, what_was_not_measured_says_why, nothing_else_of_the_page_is_touched)
+CHECKS = (
+    a_row_that_is_lost_is_shown,
+    a_row_that_was_not_measured_shows_why,
+    nothing_else_of_the_page_is_touched,
+    a_row_that_overloads_the_machine_is_not_published,
+)
 MISTAKES = [
     ("all(verdicts)", "any(verdicts)", CHECKS[0]),
-    ("f\"{row['unit']}: {said.replace('|', '/')}\"", "f\"{row['unit']}: {said}\"", CHECKS[1]),
+    ("f\"{row['unit']}: {message.replace('|', '/')}\"", "f\"{row['unit']}: {message}\"", CHECKS[1]),
     ('f"{before}{BEGIN}\\n{section}\\n{END}{after}"', 'f"{before}{BEGIN}\\n{section}\\n{END}"', CHECKS[2]),
     ("if not begin or not end:", "if False:", CHECKS[2]),
+    ('published(data["rows"])', 'data["rows"]', CHECKS[3]),
 ]
 
 
@@ -169,10 +181,10 @@ def test_the_rounds_of_another_program_are_taken_over_figure_by_figure() -> None
     assert side_by_side.taken_over(rows, "kafka") == []
 
 
-def test_the_summary_names_what_is_missed_and_what_nobody_can_judge() -> None:
+def test_the_summary_names_missed_rows_and_rows_without_a_verdict() -> None:
     rounds = {"trioka": {PRODUCE.name: [{"mb_per_second": 200.0, "cpu_seconds_per_gb": 0.1}]}}
     rounds["Apache Kafka"] = {PRODUCE.name: [{"mb_per_second": 100.0, "cpu_seconds_per_gb": 1.0}]}
-    lines = list(ratios.lines_of([PRODUCE, REPLICATED], rounds, {}))
+    lines = list(ratios.lines_of([PRODUCE, OVERLOADED], rounds, {}))
     assert ratios.summary(lines) == f"1 of 3 goals are met; MISSED: {PRODUCE.name}; not judged: replicated"
 
 

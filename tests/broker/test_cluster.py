@@ -39,7 +39,7 @@ from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterC
 from trioka.protocol.messages.remove_raft_voter import RemoveRaftVoterRequest
 from trioka.protocol.messages.vote import VoteRequest
 
-# Another leads, or nobody does, or the change before is not committed yet.
+# Another leads, or none does, or the change before is not committed yet.
 TRY_AGAIN = {NotController.code, RequestTimedOut.code, NotLeaderOrFollower.code}
 
 
@@ -82,7 +82,7 @@ async def all_in(cluster: Cluster) -> None:
 
 
 @on_cluster
-async def test_three_nodes_agree_on_who_leads(tmp_path: Path) -> None:
+async def test_three_nodes_agree_on_the_leader(tmp_path: Path) -> None:
     async with running_cluster(tmp_path) as cluster:
         active = await cluster.wait_active()
         await cluster.until(lambda: all(broker.quorum.leader_id == active.node_id for broker in cluster.up))
@@ -120,7 +120,7 @@ async def test_a_controller_without_a_majority_decides_nothing_and_learns_better
         cut_off = await cluster.wait_active()
         await all_in(cluster)
         cluster.isolate(cut_off.node_id)
-        with pytest.raises(NotController):  # it appends the record, and nobody ever commits it
+        with pytest.raises(NotController):  # it appends the record, which is never committed
             await cut_off.quorum.change(lambda controller: controller.create_topics(create("lost").topics))
         assert not cut_off.quorum.is_active
         assert not knows(cut_off, "lost")
@@ -149,7 +149,7 @@ async def test_all_nodes_may_be_killed_at_once_and_nothing_answered_is_lost(tmp_
 
 @on_cluster
 async def test_a_leader_that_stops_says_so_and_another_leads_at_once(tmp_path: Path) -> None:
-    long_ms = 20_000  # nobody finds out by waiting
+    long_ms = 20_000  # waiting would not show it
     async with running_cluster(tmp_path) as cluster:
         first = await cluster.wait_active()
         for broker in others(cluster, first):
@@ -229,7 +229,7 @@ async def remove_voter(broker: Broker, node: int) -> int:
 
 
 @on_cluster
-async def test_voters_come_and_go_where_the_log_says_who_votes(tmp_path: Path) -> None:
+async def test_voters_change_if_the_log_has_them(tmp_path: Path) -> None:
     async with running_cluster(tmp_path, dynamic=True, nodes=1) as cluster:
         assert cluster[1].quorum.kraft_version == 1
         for node in (2, 3):
@@ -345,7 +345,7 @@ async def test_what_only_the_controller_can_do_is_passed_on_to_it_or_answered_in
             assert await enveloped(cluster, requested) == InvalidRequest.code
         requested = EnvelopeRequest(request_data=b"\0" * 40, request_principal=None, client_host_address=b"\x7f\0\0\1")
         assert await enveloped(cluster, requested) == PrincipalDeserializationFailure.code
-        # Nobody to pass it on to.
+        # No controller to forward it to.
         cluster.isolate(other.node_id)
         request = CreateTopicsRequest(topics=create("never").topics, timeout_ms=1_000, validate_only=False)
         assert (await ask(other, request, 7)).topics[0].error_code == RequestTimedOut.code
@@ -368,7 +368,7 @@ async def test_a_controller_that_ceases_to_lead_passes_on_what_it_has_not_done(t
 
         async with trio.open_nursery() as nursery:
             cluster.isolate(active.node_id)
-            nursery.start_soon(ask_it)  # it decides, and nobody ever commits that
+            nursery.start_soon(ask_it)  # it decides, and the decision is never committed
             await cluster.until(lambda: not active.quorum.is_active)
             cluster.heal()
         assert codes == [0]

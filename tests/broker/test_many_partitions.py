@@ -1,4 +1,4 @@
-"""A Produce for many partitions of one topic: one refusal spoils nobody else's."""
+"""A Produce for many partitions of one topic: a refused partition does not affect the others."""
 
 from pathlib import Path
 

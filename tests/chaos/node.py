@@ -40,7 +40,7 @@ MISTAKES: Final[Mapping[str, Mistake]] = {
         "duplicated",
         {"kill": 8, "pause": 6, "partition": 6},
     ),
-    "nobody is told what was aborted": Mistake(
+    "responses list no aborted transactions": Mistake(
         "trioka.broker.handlers.fetch",
         'in sorted(found, key=attrgetter("first_offset"))',
         "in ()",

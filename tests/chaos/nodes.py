@@ -341,9 +341,9 @@ class Nodes:
         try:
             part = self._quorum(NUMBERS[0])
         except (Failure, ConnectionClosed, OSError) as error:
-            return [f"nobody tells of the quorum: {error}"]
+            return [f"no node reports the quorum: {error}"]
         if part is None:
-            return ["nobody leads the metadata"]
+            return ["the metadata quorum has no leader"]
         now_ms = time.time() * 1000
         return [
             f"node {voter.replica_id} does not follow the metadata: it is at {voter.log_end_offset} of "
@@ -371,10 +371,12 @@ def _trouble_in(node: int, view: MetadataResponse) -> list[str]:
     for topic in view.topics:
         for partition in topic.partitions:
             if partition.leader_id not in NUMBERS:
-                found.append(f"nobody leads {topic.name}-{partition.partition_index}, says node {node}")
+                found.append(f"no leader: {topic.name}-{partition.partition_index}, in node {node}'s metadata")
             elif sorted(partition.isr_nodes) != sorted(partition.replica_nodes):
                 in_sync = sorted(partition.isr_nodes)
-                found.append(f"{topic.name}-{partition.partition_index} is in sync on {in_sync}, says node {node}")
+                found.append(
+                    f"{topic.name}-{partition.partition_index} is in sync on {in_sync}, in node {node}'s metadata"
+                )
     return found
 
 

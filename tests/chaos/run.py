@@ -277,7 +277,7 @@ def main(words: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for kind, name in zip(KINDS, ("kills", "pauses", "partitions", "stops", "full-disks", "slow-disks"), strict=True):
         parser.add_argument(f"--{name}", dest=kind, type=int, default=0, metavar="N")
-    parser.add_argument("--seed", type=int, default=None, help="one is chosen, and told, without it")
+    parser.add_argument("--seed", type=int, default=None, help="one is chosen and printed without it")
     parser.add_argument("--network", choices=["auto", "namespaces", "loopback"], default="auto")
     parser.add_argument("--security", choices=SECURITY, default=PLAINTEXT, help="of all listeners (default: plaintext)")
     parser.add_argument("--planted", action="store_true", help="look for planted mistakes instead")

@@ -1,5 +1,5 @@
-"""Whoever is asked and does not answer, or cannot do what is asked: every command ends within its timeout, with a
-reason. A command runs in a process of its own, so that one which hangs fails its test and stops nobody else's."""
+"""Servers that do not respond, or cannot carry out a request: every command ends within its timeout, with a
+reason. A command runs in a process of its own, so that one which hangs fails only its own test."""
 
 import errno
 import os
@@ -102,7 +102,7 @@ def asking() -> Iterator[str]:
 
 
 @contextmanager
-def somebody_silent() -> Iterator[str]:
+def silent_server() -> Iterator[str]:
     """Accepts connections, and never says anything."""
     taken: list[socket.socket] = []
 
@@ -134,7 +134,7 @@ def begin(*arguments: str, at: str, home: Path) -> "subprocess.Popen[str]":
 
 
 def end(process: "subprocess.Popen[str]", stdin: str = "a\nb\n") -> tuple[int, str]:
-    """Its exit code, and all that it said. subprocess.TimeoutExpired if it hangs."""
+    """Its exit code, and its output. subprocess.TimeoutExpired if it hangs."""
     try:
         out, err = process.communicate(stdin, timeout=ENOUGH_S)
     finally:
@@ -155,9 +155,9 @@ def test_every_command_that_asks_is_tried() -> None:
     assert set(asking()) == set(COMMANDS)
 
 
-def test_every_command_ends_though_nobody_answers(tmp_path: Path) -> None:
+def test_every_command_ends_without_a_response(tmp_path: Path) -> None:
     names = list(COMMANDS)
-    with somebody_silent() as at:
+    with silent_server() as at:
         for first in range(0, len(names), AT_ONCE):
             some = names[first : first + AT_ONCE]
             begun = [
@@ -220,7 +220,7 @@ def test_produce_ends_though_one_question_has_no_answer(tmp_path: Path, api: str
 
 
 @pytest.mark.parametrize("arguments", [["consume", "t", "-e"], ["consume", "t", "-e", "-g", "g"]])
-def test_a_consumer_that_reads_to_an_end_ends_though_nobody_sends(tmp_path: Path, arguments: list[str]) -> None:
+def test_a_consumer_that_reads_to_an_end_ends_without_new_records(tmp_path: Path, arguments: list[str]) -> None:
     with Broker() as broker:
         broker.create_topic("t")
         broker.produce("t", b"a")
@@ -257,7 +257,7 @@ def waited(patience: ModuleType, seconds: float) -> tuple[Any, Clock]:
 def test_what_one_waits_the_others_do_not_have(patience: ModuleType) -> None:
     made, clock = waited(patience, 7.0)
     assert made.left_s == 3.0
-    clock.now_s += 100.0  # while nobody is asked
+    clock.now_s += 100.0  # while no request is under way
     assert made.left_s == 3.0
     with suppress(OSError), made.waiting():
         clock.now_s += 5.0

@@ -32,7 +32,7 @@ TOPICS = ("a", "b.c", "b_c", "d")
 
 
 class Operator:
-    """Somebody who does anything, in a cluster of four."""
+    """An operator that sends any request, in a cluster of four."""
 
     def __init__(self, random: Random) -> None:
         self.random = random

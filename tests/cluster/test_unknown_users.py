@@ -1,4 +1,4 @@
-"""What users that do not exist get for a salt and iterations: nothing by which they could be told from others, as far
+"""What users that do not exist get for a salt and iterations: nothing that distinguishes them from others, as far
 as that is possible without a record of its own.
 """
 
@@ -43,7 +43,7 @@ def test_with_a_secret_key_the_secret_never_changes(module: ModuleType) -> None:
 
 
 def test_without_a_secret_key_it_is_made_of_two_users(module: ModuleType) -> None:
-    """Whoever has two credentials, one for each mechanism, still knows only one of two."""
+    """A user with two credentials, one for each mechanism, still knows only one of two."""
     names = [f"user {number}" for number in range(50)]
     whole = image(module, *(credential(name, mechanism) for name in names for mechanism in (1, 2)))
     secret = whole.scram_secret(CLUSTER, b"")

@@ -61,19 +61,19 @@ MISTAKES = [
         "for other in self.roster",
     ),
     (
-        "nobody leads",
+        "no leader",
         classic_membership,
         "            self.leader = next(iter(self._members), None)",
         "            pass",
     ),
     (
-        "nobody answers",
+        "no response",
         classic_rebalance,
         "        self.answer_join(member, join_error(error))\n",
         "",
     ),
     (
-        "nobody answers",
+        "no response",
         classic_joining,
         "        if given_up is not None:",
         "        if False:",
@@ -81,17 +81,17 @@ MISTAKES = [
     (
         "waits for an assignment",
         classic_rebalance,
-        "            self._take_back(RebalanceInProgress, now)\n",
+        "            self._abandon_assignment(RebalanceInProgress, now)\n",
         "            pass\n",
     ),
     (
-        "nobody watches",
+        "no deadline",
         classic_rebalance,
         "if self.answer_sync(member, self._share_of(member)):",
         "if not self.answer_sync(member, self._share_of(member)):",
     ),
     (
-        "nobody watches",
+        "no deadline",
         classic_joining,
         "            rebalance.watch(member_id, request.session_timeout_ms, now)\n",
         "",

@@ -11,7 +11,7 @@ from trioka.coordinator import transaction, transactions
 
 
 @pytest.mark.parametrize("name", files("transaction"))
-def test_what_producers_are_told(name: str) -> None:
+def test_responses_to_producers(name: str) -> None:
     check(name, STEPS, TransactionWorld())
 
 
@@ -58,12 +58,12 @@ MISTAKES = [
     ("first_generation", transaction, "epoch=min(self.epoch + 1, MAX_EPOCH), last_epoch=NO_EPOCH", ""),
     # T4: the verdict comes first, the end last, and a new coordinator goes on.
     ("second_generation", transactions, "unmarked.difference_update(partitions)", "unmarked.clear()"),
-    ("crash", transactions, "return [self._follow(name, now) for name in list(self.transactions)]", "return []"),
+    ("crash", transactions, "return [self._next_step(name, now) for name in list(self.transactions)]", "return []"),
     ("crash", transactions, "            or order.coordinator_epoch != self._epoch\n", ""),
     ("crash", transactions, "coordinator_epoch=self._epoch,", "coordinator_epoch=0,"),
     # T6: only what takes part may be written.
     ("verify", transactions, "None if partition in found.partitions else TransactionAbortable()", "None"),
-    # T8: who was told that nobody knows may ask again, until somebody does.
+    # T8: a client whose request has an unknown outcome may repeat it until the outcome is known.
     ("writing", transactions, "        self._deadlines.set((name, RETRY), now.steady_ms + pause_ms)\n", ""),
     (
         "writing",
@@ -74,7 +74,7 @@ MISTAKES = [
     ("timeout", transactions, "found.started_ms + found.timeout_ms - now.wall_ms", "found.timeout_ms"),
     ("timeout", transactions, "max(left_ms, pause_ms)", "left_ms"),
     ("timeout", transactions, "elif self._deadlines.get((name, TIMEOUT)) is None:", "elif False:"),
-    ("expiry", transactions, "found.phase in AT_REST and ", ""),
+    ("expiry", transactions, "found.phase in IDLE_PHASES and ", ""),
 ]
 
 
@@ -106,7 +106,7 @@ SCRIPT = (
 @pytest.mark.parametrize("crash", ["crash", "crash losing"])
 @pytest.mark.parametrize("is_committed", [True, False])
 def test_a_coordinator_may_crash_at_any_point(point: int, crash: str, is_committed: bool) -> None:
-    """Who asks again is told, sooner or later, that it is done; and it is done once."""
+    """A repeated request succeeds sooner or later; and it takes effect once."""
     world = TransactionWorld()
 
     def do(line: str) -> str:

@@ -269,14 +269,14 @@ def _commits(history: History) -> list[Anomaly]:
                     found.append(Anomaly("commit-regression", f"{operation}: {step.key} {step.offset} < {last[mine]}"))
                 last[mine] = step.offset
             elif isinstance(step, Committed) and operation.outcome is Outcome.OK:
-                found += _told(operation, step, commits[step.group, step.key])
+                found += _wrong_commit(operation, step, commits[step.group, step.key])
             elif isinstance(step, Seek | Subscribe | Assign):
                 for mine in [mine for mine in last if mine[0] == operation.process]:
                     del last[mine]
     return found
 
 
-def _told(operation: Operation, step: Committed, commits: list[tuple[Operation, int]]) -> list[Anomaly]:
+def _wrong_commit(operation: Operation, step: Committed, commits: list[tuple[Operation, int]]) -> list[Anomaly]:
     began = [
         commit.began
         for commit, _ in commits
@@ -290,9 +290,7 @@ def _told(operation: Operation, step: Committed, commits: list[tuple[Operation, 
     allowed = {offset for commit, offset in commits if commit.ended >= newest_began and commit.began <= operation.ended}
     if step.offset in allowed:
         return []
-    return [
-        Anomaly("lost-commit", f"{operation}: {step.group} is told {step.offset} of {step.key}, not {sorted(allowed)}")
-    ]
+    return [Anomaly("lost-commit", f"{operation}: {step.group} got {step.offset} of {step.key}, not {sorted(allowed)}")]
 
 
 def _worst_lag(history: History) -> float:

@@ -125,13 +125,13 @@ MUTANTS = (
         "",
     ),
     _rule(
-        "a proposal that nobody answered is taken for refused",
+        "a proposal without a response is taken for refused",
         95,
-        "return not isinstance(error, METADATA_WILL_TELL)",
+        "return not isinstance(error, STALE_REFUSALS)",
         "self.proposal = None; return False",
     ),
     _habit("progress of an earlier epoch counts", 530, remembers_followers=True),
-    _habit("the epoch of a broker's life is not told", 10_406, hides_broker_epochs=True)._replace(enough_seeds=12_000),
+    _habit("requests lack the broker epoch", 10_406, hides_broker_epochs=True)._replace(enough_seeds=12_000),
     _habit("eligible to lead after an unclean stop", 91, claims_a_clean_stop=True),
     _patched(
         "replication",

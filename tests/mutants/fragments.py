@@ -7,11 +7,11 @@ A fragment is text that has a meaning in Python by itself or inside one construc
     except KeyError:                               a handler, or the header of one
     @cached                                        decorators
     a + b                                          an expression
-    a or b                                         neighbours in a longer `or` or `and`, too
+    a or b                                         adjacent ones in a longer `or` or `and`, too
     or a · a and                                   operands of an `or` or `and`
-    a, b · size=1 · *rest                          neighbours among arguments or elements
-    size: int = 1 · size=1                         neighbours among parameters
-    "size": 1                                      neighbours among the items of a dict
+    a, b · size=1 · *rest                          adjacent arguments or elements
+    size: int = 1 · size=1                         adjacent parameters
+    "size": 1                                      adjacent items of a dict
     for x in y if z                                clauses of a comprehension
 
 `readings` parses a text as each of them that it can be. `spans` lists the places of a tree where each may stand.
@@ -34,7 +34,7 @@ class Reading(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Neighbours in the tree that a fragment of this kind may match, and how to put others in their place."""
+    """Adjacent nodes in the tree that a fragment of this kind may match, and how to put others in their place."""
 
     kind: str
     nodes: Nodes

@@ -160,7 +160,7 @@ def test_a_frame_above_the_limit_is_refused_before_it_comes() -> None:
     ],
 )
 def test_another_protocol_is_recognised(said: bytes, spoken: str) -> None:
-    with pytest.raises(NotKafka, match=f"the client speaks {spoken}, not Kafka's protocol"):
+    with pytest.raises(NotKafka, match=f"the client sent {spoken}, not Kafka's protocol"):
         feed(reader(), said)
 
 
@@ -260,7 +260,7 @@ def test_a_quick_reply_waits_for_the_slow_one_before_it() -> None:
     assert len(replies) == 0
 
 
-def test_a_request_without_a_reply_holds_nobody_up() -> None:
+def test_a_request_without_a_reply_delays_no_other() -> None:
     replies: OrderedReplies[str] = OrderedReplies()
     silent, spoken = replies.expect(), replies.expect()
     replies.ready(spoken, "here")

@@ -169,7 +169,7 @@ TABLE: Sequence[tuple[Body, Sequence[Mapping[str, Any]]]] = [
 
 
 def outcome(act: Callable[..., Any], *arguments: Any, **values: Any) -> Any:
-    """What came of it: a value, or an exception and its words. Objects are told by their text."""
+    """The result: a value, or an exception and its words. Objects are compared by their text."""
     try:
         found = act(*arguments, **values)
     except Exception as error:
@@ -227,7 +227,7 @@ def test_the_transcript_tells_the_two_kinds_apart() -> None:
 
 @frozen
 class Address:
-    """Of somebody."""
+    """A class with a docstring."""
 
     host: str
     port: int = 9092
@@ -248,10 +248,10 @@ def test_a_frozen_object_gets_no_new_attribute_either() -> None:
 
 
 def test_a_class_keeps_its_docstring() -> None:
-    assert Address.__doc__ == "Of somebody."
+    assert Address.__doc__ == "A class with a docstring."
 
 
-def test_a_default_is_made_anew_for_each_object_and_a_shared_one_is_refused() -> None:
+def test_each_object_gets_a_new_default_and_a_shared_one_is_refused() -> None:
     made = special_fields(mutable)
     made().owned.append(2)
     assert made().owned == [1]

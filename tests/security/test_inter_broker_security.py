@@ -46,7 +46,7 @@ async def test_nodes_work_together_over_secured_listeners(tmp_path: Path, protoc
 
 @on_cluster
 async def test_brokers_log_in_to_each_other_by_scram_once_the_metadata_has_their_user(tmp_path: Path) -> None:
-    """The controllers use PLAIN: before they have elected a leader nobody knows a SCRAM user."""
+    """The controllers use PLAIN: before they have elected a leader there are no SCRAM users."""
     secured = settings("SASL_PLAINTEXT", SCRAM)
     async with running_cluster(tmp_path, more_listeners=[f"{NODES}://{HOST}:0"], **secured) as cluster:
         active = await cluster.wait_active()
@@ -110,7 +110,7 @@ async def replace_store(broker: Broker, path: Path, text: str) -> None:
 
 
 async def connects_again(cluster: Cluster, certificates: set[bytes]) -> None:
-    """Nodes open all connections to each other anew. Returns when they present none but these certificates: a node that
+    """Nodes reopen all connections to each other. Returns when they present none but these certificates: a node that
     leads everything opens no connection. One that was opened while a node loaded its stores may have presented an older
     certificate; it is dropped, too."""
     drop(cluster, lambda _: True)

@@ -1,4 +1,4 @@
-"""Valid inputs of every parser that reads what strangers or operators write, with parts changed, cut, doubled and
+"""Valid inputs of every parser that reads untrusted input or an operator's files, with parts changed, cut, doubled and
 moved: each is read or refused, in less than a second of CPU and with little memory.
 
     TRIOKA_FUZZ_INPUTS=200000 python -m pytest tests/security/test_parser_fuzz.py      # by default a few hundred

@@ -117,7 +117,7 @@ async def test_attack_13_another_protocol_is_named(tmp_path: Path, caplog: pytes
                     while any(each.listener == SASL for each in broker.network.connections):
                         await trio.sleep(0.01)
             (record,) = (each for each in caplog.records if each.name == "trioka.dispatch")
-            assert "speaks HTTP" in record.getMessage() or "speaks TLS" in record.getMessage()
+            assert "sent HTTP" in record.getMessage() or "sent TLS" in record.getMessage()
 
 
 @on_trio

@@ -84,9 +84,9 @@ def test_a_foreign_protocol_is_closed_and_named_once(
             with socket.create_connection(broker.addresses[SECURE], TIMEOUT_S) as sock:
                 sock.sendall(said)
                 with_nothing_answered(sock)
-    sentences = [record.getMessage() for record in caplog.records if "speaks" in record.getMessage()]
+    sentences = [record.getMessage() for record in caplog.records if "to the TLS listener" in record.getMessage()]
     assert len(sentences) == 1
-    assert f"speaks {spoken} to the TLS listener {SECURE}" in sentences[0]
+    assert f"sent {spoken} to the TLS listener {SECURE}" in sentences[0]
 
 
 def with_nothing_answered(sock: socket.socket) -> None:
@@ -103,7 +103,7 @@ def test_tls_to_a_plaintext_listener_is_closed_and_named(
         pytest.raises((ssl.SSLError, ConnectionError)),
     ):
         tls.wrap_socket(sock, server_hostname="localhost")
-    assert any("speaks TLS to the PLAINTEXT listener" in record.getMessage() for record in caplog.records)
+    assert any("sent TLS to the PLAINTEXT listener" in record.getMessage() for record in caplog.records)
 
 
 # -- 40: client certificates -------------------------------------------------------------------------------------------

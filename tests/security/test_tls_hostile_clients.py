@@ -38,7 +38,7 @@ from trioka.broker.network import server
 from trioka.broker.network.channel import Channel
 from trioka.broker.network.tls import handshake_pool
 from trioka.broker.network.tls import handshakes as tls_handshakes
-from trioka.broker.network.tls.handshake_pool import Progress
+from trioka.broker.network.tls.handshake_pool import HandshakeProgress
 from trioka.broker.network.tls.handshakes import MAX_HANDSHAKES, TlsHandshakes
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 
@@ -95,7 +95,7 @@ def test_a_handshake_ends_at_its_deadline(tmp_path: Path) -> None:
 
 
 def ends_at_its_deadline(directory: Path) -> None:
-    """Not when idle connections are looked for, whatever the client has said."""
+    """Not when idle connections are searched, whatever the client has sent."""
     settings = tls_settings(SERVER, AUTHORITY, directory, trioka_tls_handshake_timeout_ms="400")
     with pytest.MonkeyPatch.context() as patch, broker_in_thread(directory / "data", **settings) as broker:
         patch.setattr(broker_module, "IDLE_CHECK_S", NEVER_S)
@@ -129,7 +129,7 @@ def closes_the_oldest_handshake(tmp_path: Path) -> None:
 
 
 class HeldTls:
-    """A handshake that takes until it is told to end."""
+    """A handshake that lasts until the test ends it."""
 
     def __init__(self) -> None:
         self.began, self.may_end = threading.Event(), threading.Event()
@@ -139,13 +139,13 @@ class HeldTls:
         assert self.may_end.wait(TIMEOUT_S)
 
 
-class Held:
+class HeldHandshake:
     is_closed = is_in_thread = True
     error = None
 
     def __init__(self) -> None:
         self.tls = HeldTls()
-        self.progress = Progress.NEEDS_BYTES
+        self.progress = HandshakeProgress.NEEDS_BYTES
         self.sock = self
         self.is_forgotten = False
 
@@ -164,7 +164,7 @@ def forgets_who_resets(directory: Path) -> None:
 
 
 def _forgets_who_resets(broker: Broker, tls: ssl.SSLContext) -> None:
-    handshakes, held = handshakes_of(broker), Held()
+    handshakes, held = handshakes_of(broker), HeldHandshake()
     handshakes._pool.submit(held)  # type: ignore[arg-type]
     assert held.tls.began.wait(TIMEOUT_S)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -188,8 +188,8 @@ def test_a_stop_waits_for_one_handshake_at_most() -> None:
 
 
 def stops_soon(module: ModuleType) -> None:
-    pool, held = module.HandshakePool(), Held()
-    later = [Held() for _ in range(QUEUED)]
+    pool, held = module.HandshakePool(), HeldHandshake()
+    later = [HeldHandshake() for _ in range(QUEUED)]
     pool.submit(held)
     assert held.tls.began.wait(TIMEOUT_S)
     for each in later:
@@ -203,7 +203,7 @@ def stops_soon(module: ModuleType) -> None:
     assert not closing.is_alive()
     assert not any(each.tls.began.is_set() for each in later)
     assert pool.take_finished() == [held, *later]
-    assert all(each.progress is Progress.NEEDS_BYTES for each in later)
+    assert all(each.progress is HandshakeProgress.NEEDS_BYTES for each in later)
 
 
 def test_a_broker_stops_while_handshakes_are_in_progress(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_records_without_content_end_the_connection(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-def test_requests_for_new_keys_without_end_disturb_nobody(
+def test_requests_for_new_keys_without_end_disturb_no_other_client(
     broker: Broker, tls: ssl.SSLContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """TLS 1.3, attack 45: one client reads the answers and is served; for the other, little is kept."""

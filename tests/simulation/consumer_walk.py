@@ -172,7 +172,7 @@ class Walk:
             check("a topic", topic, partition)
             assert (topic, partition) in held(group.members[member_id]), "a commit for what is not the member's"
         else:
-            assert group.is_empty or group.members[member_id].epoch == epoch, "a commit of a stranger"
+            assert group.is_empty or group.members[member_id].epoch == epoch, "a commit of a non-member"
 
     def lose_coordinator(self) -> None:
         before = self.groups.at_work.coordinator.groups.get("g")

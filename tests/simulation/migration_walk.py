@@ -91,7 +91,9 @@ class MigrationWalk:
         wanted = {topic for client in self.clients for topic in client.topics}
         known = [topic for name in wanted if (topic := self.groups.topics.by_name(name)) is not None]
         everything = {(topic.id, number) for topic in known for number in range(topic.partitions)}
-        assert {partition for client in self.clients for partition in client.has} == everything, "nobody reads some"
+        assert {partition for client in self.clients for partition in client.has} == everything, (
+            "some partitions have no owner"
+        )
 
     def roll(self, *, is_classic: bool) -> None:
         """All become consumers of one kind, one after another; the group follows."""

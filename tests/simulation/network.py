@@ -192,7 +192,7 @@ class SimNet:
             await trio.sleep(NEVER_S)
         await trio.sleep(self._latency_s())
         if near is None:
-            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nobody listens at {address}")
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"nothing listens at {address}")
         return SimStream(near)
 
 
@@ -268,7 +268,7 @@ class SimSocket:
 
     def accept(self) -> "tuple[SimSocket, Address]":
         if not self.queue:
-            raise BlockingIOError(errno.EAGAIN, "nobody is there")
+            raise BlockingIOError(errno.EAGAIN, "no node is there")
         accepted = self.queue.popleft()
         return accepted, accepted.origin
 

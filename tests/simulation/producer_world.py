@@ -251,7 +251,7 @@ class ProducerWorld:
             self.repeated += 1
             found = self._values_at(appended.first_offset, appended.last_offset + 1)
             if found != [each.value for each in sent.records]:
-                raise Violation(f"T1: {sent.records} are said to be at {appended.first_offset}, there is {found}")
+                raise Violation(f"T1: {sent.records} are acknowledged at {appended.first_offset}, there is {found}")
         sent.offset, sent.end = appended.first_offset, appended.last_offset + 1
 
     def _values_at(self, first: int, end: int) -> list[int]:
@@ -384,7 +384,7 @@ class ProducerWorld:
             replica.log.sync()
             replica.directory.checkpoint()
 
-    def _somebody_to_stop(self) -> Replica | None:
+    def _replica_to_stop(self) -> Replica | None:
         """A replica other than the last one with all records."""
         replica = self.random.choice(self.replicas)
         if not replica.is_up or self.in_sync == {replica.id}:
@@ -399,7 +399,7 @@ class ProducerWorld:
 
     def _kill(self) -> None:
         """A process; or it stops in order."""
-        replica = self._somebody_to_stop()
+        replica = self._replica_to_stop()
         if replica is not None:
             if self.random.random() < 0.5:
                 replica.directory.close(broker_epoch=1)
@@ -415,7 +415,7 @@ class ProducerWorld:
         self._lead(leader)
 
     def _lose_power(self) -> None:
-        replica = self._somebody_to_stop()
+        replica = self._replica_to_stop()
         if replica is not None:
             replica.disk = replica.disk.crash(self.random.choice(list(CrashModel)), self.random)
             self._stop(replica)

@@ -329,7 +329,7 @@ class RotWorld:
         for offset, data in self.truth.items():
             text = data.decode("latin-1")
             if not any(text in content for content in contents):
-                raise Violation(f"after {what!r} nobody has the batch at {offset}")
+                raise Violation(f"after {what!r} no replica has the batch at {offset}")
 
     def _check_everything_is_healed(self) -> None:
         self._commit()

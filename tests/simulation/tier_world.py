@@ -73,7 +73,7 @@ class TierWorld:
         self.brokers = [SimBroker(node) for node in NODES]
         self.store = SimStore(self.random, self.profile.failures)
         self.records: list[tuple[Entry, int]] = []
-        self.truth = RemotePartition(ABOUT)  # as somebody who has replayed everything sees it
+        self.truth = RemotePartition(ABOUT)  # as a replica that has replayed everything sees it
         self.leader = 0
         self.epoch = 0
         self.isr = set(NODES)
@@ -264,7 +264,7 @@ class TierWorld:
         return len(self.records) - 1
 
     def _excuse(self, before: dict[bytes, RemoteSegment]) -> None:
-        """An unclean election loses what its leader was not told of: retention by the deposed leader, of which the
+        """An unclean election loses what its leader has not replayed: retention by the deposed leader, of which the
         replicas out of sync do not know, and which counts until the new leader's first record."""
         for segment_id, segment in before.items():
             if segment.is_finished and not self.truth.segments[segment_id].is_finished:
@@ -336,7 +336,7 @@ class TierWorld:
             broker.jobs.append(Running(job, step.segment, broker.epoch, deletes=True))
 
     def _move_log_start(self, broker: SimBroker, step: MoveLogStart) -> None:
-        """A write of the leader's: who does not lead any more moves only its own, and nobody follows it."""
+        """A write of the leader: a deposed one moves only its own log start, and no replica follows."""
         is_leader = broker.node == self.leader and broker.epoch == self.epoch
         if is_leader:
             if step.offset > self.high_watermark:
@@ -370,7 +370,7 @@ class TierWorld:
             self.work_on(*self.random.choice(running))
 
     def work_on(self, broker: SimBroker, running: Running) -> None:
-        """One command of a job, whoever leads meanwhile."""
+        """One command of a job; the leader may change meanwhile."""
         try:
             result = self._execute(broker, running)
             if running.waits_for is not None:

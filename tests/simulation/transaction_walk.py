@@ -10,7 +10,7 @@ The partitions are models of a leader's producer state, and no more. Every step 
     T7   at the end nothing is open
     T8   no client gets a definite failure for a transaction that took effect in part
 
-A client of the first generation cannot distinguish a late end from the next one's: with `version=1` nothing is late,
+A first-generation client cannot distinguish a late end from the next transaction's: with `version=1` nothing is late,
 and nothing comes twice.
 """
 
@@ -43,7 +43,7 @@ TIMEOUT_MS = 60_000
 MAX_IN_FLIGHT = 60
 HEALING_MS = 200_000
 AGAIN = (ConcurrentTransactions, CoordinatorNotAvailable, NotCoordinator)
-NOBODY = Producer(-1, -1)
+NO_PRODUCER = Producer(-1, -1)
 SAID = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=0)
 
 Value = tuple[int, int, int]  # client, which of its transactions, which of its writes
@@ -153,7 +153,7 @@ class Walk:
             )
             if first_epoch:
                 record = StoredRecord(TransactionLogKey(transactional_id=name), used.value())
-                self.shell.tell(lambda c, now, record=record: Decision(records=(record,)))  # type: ignore[misc]
+                self.shell.notify(lambda c, now, record=record: Decision(records=(record,)))  # type: ignore[misc]
 
     def _new(self) -> TransactionCoordinator:
         self.epoch += 1
@@ -202,7 +202,7 @@ class Walk:
                 self._send(client.pending)
             return
         if client.producer is None:
-            requested = InFlightRequest(client, "init", client.expected or NOBODY)
+            requested = InFlightRequest(client, "init", client.expected or NO_PRODUCER)
         elif not client.is_lost and (not client.has_written or self.random.random() < 0.6):
             client.writes += 1
             value = (client.number, client.serial, client.writes)
@@ -237,7 +237,7 @@ class Walk:
             self.delivered[request_id] = replace(requested)
             self.delivered[request_id].client = requested.client
             if requested.what == "init":
-                expected = None if producer == NOBODY else producer
+                expected = None if producer == NO_PRODUCER else producer
                 return c.init_producer_id(request_id, name, TIMEOUT_MS, expected, new, now)
             if requested.what == "write":
                 return c.add_partitions(request_id, name, producer, [partition], version, SAID, now)
@@ -262,7 +262,7 @@ class Walk:
             del self.orders[place]
         if self.partitions[partition].mark(order):
             self.marked.add((order.producer, partition))
-            self.shell.tell(lambda c, now: c.marked(order, [partition], now))
+            self.shell.notify(lambda c, now: c.marked(order, [partition], now))
         else:
             assert order.coordinator_epoch < self.epoch or (order.producer, partition) in self.marked, (
                 f"{partition} refuses {show_order(order)}"
@@ -359,7 +359,7 @@ class Walk:
 
     def _given(self, client: Walker, producer_id: int, epoch: int) -> Producer:
         producer = Producer(producer_id, epoch)
-        assert epoch < MAX_EPOCH, "nobody may be given the last epoch"
+        assert epoch < MAX_EPOCH, "no producer may get the last epoch"
         owner = self.given.setdefault(producer, client.number)
         assert owner == client.number, f"T5: {producer} was given to two"
         return producer
@@ -392,7 +392,7 @@ class Walk:
                 fates.setdefault((number, serial), set()).add(fate)
         for client in self.clients:
             for serial, is_commit in client.outcomes.items():
-                assert fates.get((client.number, serial), {is_commit}) <= {is_commit}, f"T5: told {is_commit}"
+                assert fates.get((client.number, serial), {is_commit}) <= {is_commit}, f"T5: got {is_commit}"
             for value, partition in client.acknowledged:
                 assert value in self.partitions[partition].fate, f"T5: {value} is lost"
         torn = [key for key, outcome in fates.items() if len(outcome) > 1]

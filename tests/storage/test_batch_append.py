@@ -101,7 +101,7 @@ def changed(of: bytearray, **fields: int) -> bytearray:
 
 
 def stream(random: Random, length: int) -> list[bytearray]:
-    """Batches of two producers and of nobody, some of them odd."""
+    """Batches of two producers and without a producer, some of them invalid."""
     sequences = {7: 0, 8: 0}
     found = []
     for number in range(length):
@@ -270,7 +270,7 @@ def test_a_run_does_not_begin_where_a_look_is_due(storage: ModuleType) -> None:
     assert taken(open_log(config=LARGE)) == 0
     assert taken(begun(LARGE)) == 2
     assert taken(begun(LARGE), leader_epoch=1) == 0
-    assert taken(begun(LARGE), first=batch("one", producer=(7, 0, 0))) == 0  # whom nobody knows
+    assert taken(begun(LARGE), first=batch("one", producer=(7, 0, 0))) == 0  # of an unknown producer
     assert taken(begun(LogConfig(segment_bytes=180))) == 1
     assert taken(begun(LARGE, timestamp=NOW_MS - 8 * DAY_MS)) == 0
     assert taken(begun(LARGE, timestamp=-1), now_ms=NOW_MS + 8 * DAY_MS) == 0

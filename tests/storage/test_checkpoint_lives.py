@@ -39,7 +39,7 @@ def open_directory(disk: MemoryDisk, storage: ModuleType = directory) -> LogDire
 
 
 def compacted(disk: MemoryDisk, storage: ModuleType = directory) -> tuple[LogDirectory, Log]:
-    """A log of eight records of which all is durable, replicated, and said to be compacted up to 6."""
+    """A log of eight records of which all is durable, replicated, and by the checkpoint compacted up to 6."""
     opened = open_directory(disk, storage)
     log = opened.create(NAME, CONFIG, now_ms=NOW_MS, topic_id=b"1" * 16)
     for number in range(RECORDS):
@@ -92,7 +92,7 @@ def test_what_was_compacted_is_there_after_a_restart() -> None:
     assert open_directory(disk).logs[NAME].first_dirty_offset == 6
 
 
-def test_a_cut_is_told_to_every_checkpoint_before_a_file_is_touched() -> None:
+def test_a_truncation_reaches_every_checkpoint_before_a_file() -> None:
     disk = MemoryDisk()
     _, log = compacted(disk)
     seen: list[list[int | None]] = []
@@ -107,7 +107,7 @@ def test_a_cut_is_told_to_every_checkpoint_before_a_file_is_touched() -> None:
     assert log.first_dirty_offset == 4
 
 
-def test_a_cut_that_the_checkpoints_cannot_be_told_of_does_not_happen() -> None:
+def test_without_its_checkpoints_a_truncation_does_not_happen() -> None:
     """For lack of a descriptor, say: it is tried again later, and until then the log is whole."""
     disk = MemoryDisk()
     opened, log = compacted(disk)
@@ -124,7 +124,7 @@ def test_a_cut_that_the_checkpoints_cannot_be_told_of_does_not_happen() -> None:
 
 @pytest.mark.parametrize("file", ALL)
 def test_an_entry_without_a_log_or_beyond_its_end_goes_with_the_next_start(file: str) -> None:
-    """Somebody has removed a directory by hand, and the topic is made again: the entry must not wait for its log."""
+    """A directory was removed by hand, and the topic is created again: the entry must not wait for its log."""
     disk = MemoryDisk()
     compacted(disk)[0].close_handles()
     disk.replace(f"/logs/{file}", b"0\n2\norders 0 700\nusers 0 5\n")
@@ -197,7 +197,7 @@ def check(opened: LogDirectory, promised: Sequence[str]) -> None:
         assert "made again" not in promised
         return
     assert "deleted" in promised
-    assert log.first_dirty_offset is None, "the next topic is said to be compacted"
+    assert log.first_dirty_offset is None, "the next topic is marked as compacted"
     assert (log.log_start_offset, log.quarantine.damages) == (0, ())
     assert log.report is None or not log.report.missing_offsets
     found = values(log)

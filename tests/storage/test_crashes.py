@@ -193,7 +193,7 @@ def read_entries(disk: MemoryDisk, checked: bool = True) -> list[bytes]:
 
 
 def a_prefix_with_all_that_was_promised(found: list[bytes], promises: Sequence[int]) -> None:
-    assert found == ENTRIES[: len(found)], "an entry that nobody wrote"
+    assert found == ENTRIES[: len(found)], "an entry that was not written"
     assert len(found) >= max(promises, default=0), "a promised entry is lost"
 
 
@@ -217,7 +217,7 @@ def test_a_promise_before_the_sync_is_found() -> None:
 
 
 def test_a_reader_that_does_not_check_sums_is_found() -> None:
-    with pytest.raises(CrashFound, match="an entry that nobody wrote"):
+    with pytest.raises(CrashFound, match="an entry that was not written"):
         crash_everywhere(
             append,
             recover=lambda disk: read_entries(disk, checked=False),

@@ -1,4 +1,4 @@
-"""One flipped bit, anywhere in a log directory: it is healed or refused, and nobody is ever given wrong bytes (C5).
+"""One flipped bit, anywhere in a log directory: it is healed or refused, and wrong bytes are never served.
 
 Every byte of every file is tried, one bit of each (of the logs every third), after a clean stop and after an unclean
 one. Not caught, because nothing in Kafka's format would tell: a leader epoch in a batch that is wrong and still in
@@ -127,7 +127,7 @@ def test_a_flipped_bit_is_healed_or_refused(path: str, clean: bool) -> None:
 
 def check(disk: MemoryDisk, path: str) -> None:
     if path.endswith("meta.properties"):
-        # Refused, or a name that is still a name: then it is compared with the node's own by whoever starts it.
+        # Refused, or a name that is still a name: then a start compares it with the node's own.
         with suppress(CorruptFile):
             directory_on(disk)
         return

@@ -14,8 +14,8 @@ from style.tidy import Source
 # --- invariants
 
 INVARIANTS = "docs/INVARIANTS.md"
-INVARIANT = re.compile(r"\b(?:TI|[IKSTG])[1-9][0-9]?\b")
-DEFINITION = re.compile(r"^- \*\*((?:TI|[IKSTG])[1-9][0-9]?)\*\* ", re.M)
+INVARIANT = re.compile(r"\b(?:TI|TM|[IKSTG])[1-9][0-9]?\b")
+DEFINITION = re.compile(r"^- \*\*((?:TI|TM|[IKSTG])[1-9][0-9]?)\*\* ", re.M)
 WATCHED_BY = re.compile(r"Watched\s+by\s+`")
 
 # In bench/ G1 is a garbage collector, in compat-tests/ S1 and T1 are members of a group. tests/style/ holds the planted

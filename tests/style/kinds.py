@@ -1,6 +1,6 @@
 """Which of the markers `mutation`, `simulation` and `process` a test has, by what its code names and its file imports.
 
-Nobody has to write these markers, so nobody forgets them. CONTRIBUTING.md describes the rules for people:
+These markers are not written by hand, so none is forgotten. CONTRIBUTING.md describes the rules for people:
 
 - `mutation`: the name of the test begins with `test_a_planted_mistake`, or its code names `assert_noticed` or `planted`
   (tests/mutants/plant.py), the two functions that plant a mistake in a copy of a module.

@@ -57,7 +57,7 @@ SOCKET_FILES = frozenset(
         "cli/cluster/scrub_report.py",
     }
 )
-# A broker that a test runs as a child process answers its parent on standard output; nobody else reads it.
+# A broker that a test runs as a child process answers its parent on standard output, the only reader.
 PRINTING_FILES = frozenset({"cli/terminal/output.py", "cli/node/server.py", "testing/nodes/subprocess_main.py"})
 # Who minds signals, and who sends them: the nodes of a cluster on this machine are stopped, killed and paused by one.
 # `testing/nodes/process.py` pauses and kills its child, and that leaves Ctrl-C to the test which it serves.
@@ -192,9 +192,9 @@ PRINT_NAMES = re.compile(r"print|sys\.(stdout|stderr)")
 # The bracketed letters keep these patterns from finding themselves.
 UNFINISHED = re.compile(r"\b(TO[D]O|FIX[M]E|X[X]X|HAC[K])\b")
 LEAKS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"(?<![\w.~])/(wor[k]|roo[t])/"), "a path of somebody's machine"),
-    (re.compile(r"(?<![\w.~])/(hom[e]|User[s])/\w+"), "a path of somebody's home"),
-    (re.compile(r"(?<![\w.~])/tm[p]/(?!kafka|connect)\w"), "a scratch path of somebody's machine"),
+    (re.compile(r"(?<![\w.~])/(wor[k]|roo[t])/"), "a path of a developer's machine"),
+    (re.compile(r"(?<![\w.~])/(hom[e]|User[s])/\w+"), "a path of a home directory"),
+    (re.compile(r"(?<![\w.~])/tm[p]/(?!kafka|connect)\w"), "a scratch path of a developer's machine"),
     (re.compile(r"(artif[a]ctory|n[e]xus|jfro[g]|devp[i])[\w-]*[./:]", re.I), "the host of a private registry"),
     (re.compile(r"//[\w.-]+\.(inter[n]al|cor[p]|intra[n]et|la[n])\b", re.I), "a host of a private network"),
     (re.compile(r"\bC[E]O\b"), "a word about how the work is organised"),
@@ -324,7 +324,7 @@ def _reaches(source: Source, modules: frozenset[str], names: re.Pattern[str]) ->
 
 
 def _starts(name: str) -> Iterator[str]:
-    """`a`, `a.b`, `a.b.c`: whoever calls `sys.argv.copy` has touched `sys.argv`."""
+    """`a`, `a.b`, `a.b.c`: a call of `sys.argv.copy` is a use of `sys.argv`."""
     for end, letter in enumerate(name):
         if letter == ".":
             yield name[:end]
@@ -383,7 +383,7 @@ def the_own_package_is_imported_relatively(source: Source) -> Iterator[str]:
             )
 
 
-def an_import_stands_at_the_top(source: Source) -> Iterator[str]:
+def an_import_is_at_the_top(source: Source) -> Iterator[str]:
     if source.package or source.path == ENTRY_POINT:
         for line, library in sorted(lazy_imports(source)):
             if (source.path, library) not in LAZY_IMPORTS:
@@ -406,7 +406,7 @@ def lazy_imports(source: Source) -> set[tuple[int, str]]:
 
 
 def except_star_is_not_used(source: Source) -> Iterator[str]:
-    """Before Python 3.11.4, which not every distribution has, what `except*` raises anew is a group again."""
+    """Before Python 3.11.4, which not every distribution has, what `except*` raises again is a group."""
     for node in source.nodes:
         if source.package and isinstance(node, ast.TryStar):
             yield source.violation(
@@ -516,7 +516,7 @@ RULES: tuple[Rule, ...] = (
     a_function_fits_a_screen,
     a_file_is_named_after_a_noun,
     the_own_package_is_imported_relatively,
-    an_import_stands_at_the_top,
+    an_import_is_at_the_top,
     except_star_is_not_used,
     only_the_network_touches_sockets,
     only_the_disk_opens_files,

@@ -176,7 +176,7 @@ def _code_of(response: object) -> int:
 
 def joins(world: ClassicWorld, line: Line) -> None:
     """`a joins session=10000 rebalance=60000 protocols=range,sticky topics=t instance=i v=9 type=consumer`; omitted
-    values are those of the last time. `a joins anew` has forgotten its id."""
+    values are those of the last time. `a joins anew` is a join without its earlier id."""
     asker = world.asker(line.who)
     if "anew" in line.words:
         asker.member_id = ""

@@ -5,7 +5,7 @@ when it `obeys`.
 
     a joins topics=orders pattern=ord.* instance=i assignor=range timeout=30000
     a beats [silently] epoch=2 owning=orders:0-2 topics=clicks pattern=c.*
-    a obeys                             has what it was told to have
+    a obeys                             has what its last response assigned
     a leaves [for-a-while]
     a commits orders-0 epoch=2
     topic orders 6                      is created, grows, or (0) is deleted

@@ -70,7 +70,7 @@ class Pair(FastAndGeneralPath):
         return one + self.unmute()
 
     def unmute(self) -> bytes:
-        """If both clients are throttled, their time passes. What is said then."""
+        """If both clients are throttled, their time passes. Returns the responses then."""
         muted = [connection.muted is not None for connection in self.connections]
         assert muted[0] == muted[1]
         if not muted[0]:
@@ -84,7 +84,7 @@ class Pair(FastAndGeneralPath):
         return self.exchange(b"")
 
     def follow(self, index: int) -> bytes:
-        """The follower has all of a partition. What is said then, to requests that waited for it."""
+        """The follower has all of a partition. Returns the responses to requests that waited for it."""
         for broker, replica in zip(self.brokers, self.replicas(index), strict=True):
             advance(broker, replica)
         return self.exchange(b"")

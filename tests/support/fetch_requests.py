@@ -31,7 +31,7 @@ def request(
     offset: int = 0,
     max_bytes: int = 1000,
 ) -> FetchRequest:
-    """Topics are given by name or by id; neighbours are not joined, so that any order is possible. A request with an
+    """Topics are given by name or by id; adjacent ones are not joined, so that any order is possible. A request with an
     `offset` sets all the other fields too, to numbers that follow it."""
 
     def topic(name: str | bytes) -> dict[str, Any]:
@@ -83,9 +83,9 @@ def fetch(
     said: dict[Any, dict[str, Any]] | None = None,
     **how: Any,
 ) -> FetchResponse:
-    """Opens a request and answers it: with `said` for one partition, and without news for the others."""
+    """Opens a request and answers it: with `said` for one partition, and without changes for the others."""
     context = opened(sessions, asking, version, now_ms, **how)
-    results = [(asked, result(asked.partition, **(said or {}).get(asked.key, {}))) for asked in context.asked]
+    results = [(asked, result(asked.partition, **(said or {}).get(asked.key, {}))) for asked in context.selected]
     response = context.answer(results, now_ms)
     assert isinstance(response, FetchResponse)
     return response

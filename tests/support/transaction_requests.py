@@ -244,7 +244,7 @@ class Writer:
             if response.error_code != ConcurrentTransactions.code:
                 must(response.error_code)
                 return response
-        raise AssertionError("it is still told to come again")
+        raise AssertionError("it still gets a retriable error")
 
 
 def must(code: int) -> None:

@@ -92,7 +92,7 @@ def test_a_client_that_hangs(kafka, consumer):
     hanging = kafka.delay("Fetch", "1h", count=None)
     while not hanging.strikes:
         consumer.poll(100)
-    pytest.fail("too long")  # which pytest-timeout does, or somebody's own alarm
+    pytest.fail("too long")  # which pytest-timeout does, or an alarm of the user
 
 
 def test_a_storm(kafka_chaos):

@@ -45,7 +45,7 @@ from ..byte_rate_limit import ByteRateLimit
 from ..counts import TierCounts
 from ..store.object_store import ObjectNotFound, ObjectStore, ObjectStoreError
 from ..store.segment_objects import remote_segment_of
-from .batch_range import NOTHING, Extract, TimedRecord, Wanted, extract, first_from, joined
+from .batch_range import NOTHING, BatchRangeRequest, Extract, TimedRecord, extract, first_from, joined
 from .loading_cache import LoadingCache, StartSoon
 from .remote_index import RemoteIndex, check_manifest, read_indexes, remote_index
 from .remote_read import RemotePlace, RemoteRead, RemoteReadRequest
@@ -191,7 +191,7 @@ class RemoteReader:
         views = [await self.ranges.get(ranges[0])]
         limit = RANGE_BYTES - skipped
         while True:
-            wanted = Wanted(
+            wanted = BatchRangeRequest(
                 offset=reading.offset,
                 end_offset=min(request.end_offset, reading.lineage.usable_end(reading.segment)),
                 max_bytes=min(request.max_bytes, MAX_READ_BYTES),
@@ -360,7 +360,7 @@ class _Reading(NamedTuple):
         return remote_segment_of(self.request.place.about, self.segment)
 
 
-def _extract_from(views: list[memoryview], skipped: int, limit: int, wanted: Wanted) -> Extract:
+def _extract_from(views: list[memoryview], skipped: int, limit: int, wanted: BatchRangeRequest) -> Extract:
     assert not trio.lowlevel.in_trio_run(), "batches would be checked on the event loop"
     found = extract(joined(views, skipped, limit), wanted)
     return found if len(found.records) > SMALL_BYTES else found._replace(records=memoryview(bytes(found.records)))

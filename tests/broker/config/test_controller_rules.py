@@ -47,7 +47,7 @@ def test_a_running_broker_keeps_the_listeners_that_nodes_need(broker: ModuleType
     assert refused(broker, THIS, {"listeners": SETTINGS["listeners"]}) is None
     assert refused(broker, THIS, {"listeners": NOWHERE}) is None  # with the next start
     assert refused(broker, THIS, {"listeners": "nowhere"}) is InvalidRequest
-    assert refused(broker, THIS, {"listeners": one_more}) is InvalidRequest  # nobody says what it speaks
+    assert refused(broker, THIS, {"listeners": one_more}) is InvalidRequest  # without a protocol of its listener
     assert refused(broker, THIS, {"listeners": one_more, "listener.security.protocol.map": protocols}) is None
     others = {"listeners": NOWHERE.replace("PLAINTEXT:", "MORE:"), "listener.security.protocol.map": protocols}
     assert refused(broker, THIS, others) is InvalidRequest

@@ -27,7 +27,7 @@ IS_OVER = ("Empty", "CompleteCommit", "CompleteAbort")
 
 
 class RecordCodec:
-    """What each transaction wrote, and what its writer was told."""
+    """What each transaction wrote, and the outcome that its writer saw."""
 
     def __init__(self) -> None:
         self.committed: set[bytes] = set()
@@ -51,7 +51,7 @@ async def write(routed: Routed, number: int, random: Random, ledger: RecordCodec
             else:
                 await writer.abort()
                 ledger.aborted.add(value)
-        except Refused:  # a producer that is fenced, or told to abort, begins anew, and what it wrote may be either
+        except Refused:  # a producer that is fenced, or must abort, restarts; what it wrote may be either
             ledger.unknown.add(value)
             await writer.init()
             writer.sequences.clear()

@@ -113,7 +113,7 @@ def test_a_verdict_survives_its_coordinator(tmp_path: Path) -> None:
 
 
 def verdict_survives(directory: Path) -> None:
-    """T4: the coordinator dies between the verdict and the markers; whoever takes over carries it out."""
+    """T4: the coordinator dies between the decision and the markers; its successor writes the markers."""
 
     @on_cluster
     async def test() -> None:

@@ -84,7 +84,7 @@ def offsets_count_when_committed(module: ModuleType, generation: int, directory:
     test()
 
 
-def test_a_marker_that_is_not_told_to_the_group_is_noticed(tmp_path: Path) -> None:
+def test_a_marker_that_does_not_reach_the_group_is_noticed(tmp_path: Path) -> None:
     right, wrong = "broker.groups.on_txn_end(index, marker.producer, marker.is_commit)", "pass"
     assert_noticed(transactions, right, wrong, lambda m: offsets_count_when_committed(m, 2, tmp_path / m.__name__))
 
@@ -127,7 +127,7 @@ async def test_an_end_may_be_repeated_but_not_changed(tmp_path: Path) -> None:
         assert (await connection.ask(end(before, commit=True), 5)).error_code == ProducerFenced.code
 
 
-def test_a_verdict_is_carried_out_by_who_finds_it(tmp_path: Path) -> None:
+def test_a_decision_is_completed_by_the_next_coordinator(tmp_path: Path) -> None:
     verdicts_are_carried_out(transactions, tmp_path)
 
 
@@ -181,7 +181,7 @@ def test_a_mistake_with_the_order_of_things_is_noticed(tmp_path: Path) -> None:
 
 
 def markers_follow_the_verdict(directory: Path, *, is_mistaken: bool) -> None:
-    """T4: somebody else must have the verdict, too, and takes its time."""
+    """T4: another replica must have the decision too, and is slow."""
 
     @on_trio
     async def test() -> None:
@@ -251,7 +251,7 @@ def test_a_marker_that_is_not_replicated_in_time_is_written_again(tmp_path: Path
 
 
 def late_markers_are_written_again(module: ModuleType, directory: Path, patience_s: float = PATIENCE_S) -> None:
-    """After `request.timeout.ms`: somebody else must have it too, and does not come for it. The time passes only for
+    """After `request.timeout.ms`: another replica must have it too, and does not fetch it. The time passes only for
     those who wait: the broker itself needs as much of it as the machine takes."""
 
     @on_trio
@@ -324,7 +324,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(generation: int, tmp_path:
 
 @on_trio
 async def test_markers_by_hand(tmp_path: Path) -> None:
-    """T3: what an older coordinator says is refused; and so is what nobody could have said."""
+    """T3: markers of an older coordinator are refused, and so are impossible ones."""
     async with transacting(tmp_path) as (broker, connection):
         writer = Writer(connection.ask)
         producer_id, epoch = await writer.init()

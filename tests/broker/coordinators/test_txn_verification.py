@@ -1,4 +1,4 @@
-"""Who may write in a transaction: whoever its coordinator knows, where it knows it, in order, and no longer."""
+"""Writes in a transaction: only to partitions that its coordinator has confirmed, in order, until it ends."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ GENERATIONS = pytest.mark.parametrize("generation", [1, 2])
 
 
 @GENERATIONS
-def test_who_comes_later_fences_who_was_there(generation: int, tmp_path: Path) -> None:
+def test_a_later_producer_fences_the_earlier_one(generation: int, tmp_path: Path) -> None:
     @on_trio
     async def test() -> None:
         async with transacting(tmp_path) as (broker, connection):
@@ -108,7 +108,7 @@ def test_an_end_between_asking_and_writing_is_noticed(tmp_path: Path) -> None:
 
 
 def guards_hold(module: ModuleType, directory: Path) -> None:
-    """T6: the coordinator takes its time, and meanwhile somebody else ends the transaction."""
+    """T6: the coordinator is slow, and meanwhile another client ends the transaction."""
 
     @on_trio
     async def test() -> None:

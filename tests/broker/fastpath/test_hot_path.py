@@ -1,4 +1,4 @@
-"""Shortcuts of the hot path, and that nobody can tell them from the long way."""
+"""Shortcuts of the hot path, which change no response."""
 
 import gc
 from pathlib import Path

@@ -22,7 +22,7 @@ async def test_the_cluster_is_this_broker(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_controllers_are_not_told_of_here(tmp_path: Path) -> None:
+async def test_controllers_are_not_in_broker_metadata(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         for endpoint_type, error in ((2, MismatchedEndpointType), (3, UnsupportedEndpointType)):
             request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoint_type)
@@ -50,6 +50,6 @@ async def test_a_broker_can_be_forgotten_once(tmp_path: Path) -> None:
         assert response.error_code == BrokerIdNotRegistered.code
         response = await ask(broker, DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
         assert (response.brokers, response.controller_id) == ([], -1)
-    async with running_broker(tmp_path) as broker:  # it comes back, and registers anew
+    async with running_broker(tmp_path) as broker:  # it comes back, and registers again
         response = await ask(broker, DescribeClusterRequest(include_cluster_authorized_operations=False), 0)
         assert [result.broker_id for result in response.brokers] == [1]

@@ -50,7 +50,7 @@ async def test_all_levels_are_changed_or_none(tmp_path: Path) -> None:
 
 
 async def told_features(broker: Broker) -> tuple[dict[str, int], dict[str, int]]:
-    """What a client is told: which levels there can be, and which there are."""
+    """What ApiVersions returns: supported levels, and finalized ones."""
     requested = ApiVersionsRequest(client_software_name="test", client_software_version="1")
     answer = await ask(broker, requested, 4)
     supported = {each.name: each.max_version for each in answer.supported_features}
@@ -58,7 +58,7 @@ async def told_features(broker: Broker) -> tuple[dict[str, int], dict[str, int]]
 
 
 @on_trio
-async def test_clients_are_told_of_features_that_are_served_only(tmp_path: Path) -> None:
+async def test_clients_see_served_features_only(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         supported, finalized = await told_features(broker)
         assert {**supported, "metadata.version": 30} == {**finalized, "kraft.version": supported["kraft.version"]}

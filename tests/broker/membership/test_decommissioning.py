@@ -42,7 +42,7 @@ def partition(cluster: Cluster) -> Partition:
 
 
 async def produce(cluster: Cluster) -> None:
-    """To whoever leads, until it is acknowledged by all in sync."""
+    """To the current leader, until all in-sync replicas have it."""
     with trio.fail_after(PATIENCE_S):
         while True:
             leaders = [

@@ -1,4 +1,4 @@
-"""One disk of several fails, or the process runs out of descriptors: who is served, and who is told what."""
+"""One disk of several fails, or the process runs out of descriptors: what is served, and the errors."""
 
 import errno
 import os
@@ -113,7 +113,7 @@ def test_one_group_commit_for_all_directories_is_noticed(monkeypatch: pytest.Mon
 
 @on_trio
 async def test_a_log_whose_files_are_gone_takes_its_directory_offline_as_in_kafka(tmp_path: Path) -> None:
-    """Its flushes fail for ever, and whoever looks after the broker must see why."""
+    """Its flushes fail for ever, and the log must show the reason."""
     folders = [tmp_path / "a", tmp_path / "b"]
     async with running_broker(",".join(map(str, folders)), None) as broker, ClientConnection(broker) as client:
         await with_partitions(broker, 2, flush_messages="1")
@@ -496,7 +496,9 @@ def test_a_wrong_verdict_is_noticed(right: str, wrong: str) -> None:
 async def test_a_node_that_ends_does_not_pass_for_one_that_lives() -> None:
     async with running_broker("/a,/b", MemoryDisk(), metadata_log_dir="/m") as broker:
         assert why_not_alive(broker) == []
-        broker.directories[1].volume.failure = BROKEN_DISK  # nobody is told, so that it does not end
+        broker.directories[
+            1
+        ].volume.failure = BROKEN_DISK  # the controller does not learn of it, so that the broker does not end
         assert why_not_alive(broker) == []
         broker.directories[0].volume.failure = BROKEN_DISK
         assert health(broker, "/livez").status == 503

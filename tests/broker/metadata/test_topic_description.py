@@ -1,4 +1,4 @@
-"""What clients are told of partitions whose replicas, or whose directories, are not there."""
+"""Descriptions of partitions whose replicas, or whose directories, are offline."""
 
 from dataclasses import replace
 from types import ModuleType

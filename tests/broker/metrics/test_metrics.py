@@ -52,7 +52,7 @@ def fetching(name: str, offset: int, *, session: int = 0, epoch: int = -1) -> Fe
 
 
 @on_trio
-async def test_what_comes_and_goes_is_counted_on_the_usual_road_and_in_the_fast_paths(tmp_path: Path) -> None:
+async def test_traffic_is_counted_on_the_general_path_and_on_the_fast_paths(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "orders")
         connection = connected(broker)
@@ -172,7 +172,7 @@ async def test_groups_have_offsets_lags_and_a_time_until_they_lose_data(tmp_path
 
 
 @on_trio
-async def test_more_partitions_and_groups_than_may_be_told_of_are_counted_and_left_out(tmp_path: Path) -> None:
+async def test_partitions_and_groups_beyond_the_limit_are_counted_and_left_out(tmp_path: Path) -> None:
     limits = {"trioka_metrics_max_partitions": 4, "trioka_metrics_max_groups": 2}
     async with grouping(tmp_path, **limits) as (broker, client):
         for group in ("g", "h", "i"):
@@ -471,7 +471,7 @@ async def test_every_declared_series_is_in_a_scrape_with_its_labels_and_no_other
             if series.name.startswith(("trioka_tls_", *TIERED)):
                 continue
             found = scrape.samples.get(series.name + suffixes.get(series.kind, ""), [])
-            assert found, f"{series.name} is declared, and nobody tells it"
+            assert found, f"{series.name} is declared and has no reading"
             labels = {label for each, _ in found for label in each} - {"le"}
             assert labels == set(series.labels), series.name
         known = {series.name for series in SERIES.values()}

@@ -1,4 +1,4 @@
-"""Connections: requests are served in order, whoever waits holds nobody else up, and nonsense ends only itself."""
+"""Connections: requests are served in order, a waiting one delays no other connection; garbage ends its own."""
 
 import re
 import struct
@@ -133,7 +133,7 @@ async def test_a_fetch_waits_until_there_are_min_bytes(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_nobody_waits_for_a_client_that_has_gone(tmp_path: Path) -> None:
+async def test_no_client_waits_for_one_that_has_gone(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await with_topic(broker)
         async with ClientConnection(broker) as client:
@@ -146,7 +146,7 @@ async def test_nobody_waits_for_a_client_that_has_gone(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_a_client_that_does_not_read_is_not_read_from_and_stalls_nobody(tmp_path: Path) -> None:
+async def test_a_client_that_does_not_read_is_not_read_from_and_stalls_no_other(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await with_topic(broker)
         for _ in range(8):
@@ -166,7 +166,7 @@ async def test_a_client_that_does_not_read_is_not_read_from_and_stalls_nobody(tm
 
 
 @on_trio
-async def test_http_is_told_that_this_is_not_http(tmp_path: Path) -> None:
+async def test_http_gets_an_explanation(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         answer = await raw(broker, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         head, _, body = answer.partition(b"\r\n\r\n")
@@ -175,7 +175,7 @@ async def test_http_is_told_that_this_is_not_http(tmp_path: Path) -> None:
         assert b"not HTTP" in body and b"Metrics" not in body
 
 
-def http_is_told_where_metrics_are(module: ModuleType) -> None:
+def http_gets_the_address_of_metrics(module: ModuleType) -> None:
     for elsewhere, text in (
         (("127.0.0.1", 10092), b"http://127.0.0.1:10092/metrics"),
         (("::1", 10092), b"http://[::1]:10092/metrics"),
@@ -186,8 +186,8 @@ def http_is_told_where_metrics_are(module: ModuleType) -> None:
         assert text in body and b"not HTTP" in body
 
 
-def test_http_is_told_where_metrics_are() -> None:
-    http_is_told_where_metrics_are(dispatch)
+def test_http_gets_the_address_of_metrics() -> None:
+    http_gets_the_address_of_metrics(dispatch)
 
 
 @pytest.mark.parametrize(
@@ -202,14 +202,14 @@ def test_http_is_told_where_metrics_are() -> None:
     ],
 )
 def test_that_http_is_sent_elsewhere_would_be_noticed_if_it_were_wrong(right: str, wrong: str) -> None:
-    assert_noticed(dispatch, right, wrong, http_is_told_where_metrics_are)
+    assert_noticed(dispatch, right, wrong, http_gets_the_address_of_metrics)
 
 
 @on_trio
 async def test_tls_on_a_plain_listener_is_logged_by_its_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running_broker(tmp_path) as broker:
         assert await raw(broker, b"\x16\x03\x01\x02\x00\x01\x00\x01") == b""
-        assert re.search(r"client 127\.0\.0\.1:\d+ speaks TLS to the PLAINTEXT listener", caplog.text)
+        assert re.search(r"client 127\.0\.0\.1:\d+ sent TLS to the PLAINTEXT listener", caplog.text)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ async def test_tls_on_a_plain_listener_is_logged_by_its_name(tmp_path: Path, cap
         b"\x16\x03\x01\x02\x00\x01\x00\x01",  # a TLS hello
         struct.pack(">i", -1),
         struct.pack(">i", 2**31 - 1),
-        struct.pack(">ihhih", 10, 999, 0, 1, -1),  # an API that nobody knows
+        struct.pack(">ihhih", 10, 999, 0, 1, -1),  # an unknown API
         struct.pack(">ihhih", 10, 3, 99, 1, -1),  # a version of the future
         struct.pack(">ihhih", 10, 0, 1, 1, -1),  # Produce v1, which is advertised and not served
         struct.pack(">ihhih", 10, 3, 9, 1, -1),  # a body that is missing
@@ -271,7 +271,7 @@ async def test_a_mistake_of_ours_is_answered_and_ends_one_connection(
 
 
 @on_trio
-async def test_an_answer_that_cannot_be_said_ends_one_connection(
+async def test_a_response_that_cannot_be_encoded_ends_one_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unspeakable(*_: object) -> MetadataResponse:

@@ -39,7 +39,7 @@ def settings(protocol: str) -> list[dict[str, str]]:
         {MAP: f"PLAINTEXT:{protocol},CONTROLLER:PLAINTEXT"},
         {MAP: f"plaintext:{protocol.lower()},controller:plaintext"},
         {"listeners": f"{clients},OUT://:0,{controllers}", MAP: f"{open_map},OUT:{protocol}"},
-        {  # nobody is told of it
+        {  # not advertised
             "listeners": f"{clients},OUT://:0,{controllers}",
             "advertised.listeners": f"PLAINTEXT://{HERE}:9092",
             MAP: f"{open_map},OUT:{protocol}",

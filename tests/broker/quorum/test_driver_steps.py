@@ -158,7 +158,7 @@ def quota(value: float) -> Any:
 # -- the rules ---------------------------------------------------------------------------------------------------------
 
 
-async def a_vote_is_durable_before_it_is_told(quorum: ModuleType, files: ModuleType) -> None:
+async def a_vote_is_durable_before_it_is_sent(quorum: ModuleType, files: ModuleType) -> None:
     async with one_of_three(quorum, files) as node:
         node.begin()
         raft = node.quorum.raft
@@ -232,7 +232,7 @@ async def voters_that_were_cut_off_never_voted(quorum: ModuleType, files: Module
 
 
 async def a_log_that_parted_before_a_leaders_snapshot_is_not_kept(quorum: ModuleType, files: ModuleType) -> None:
-    """The power failed after the snapshot was written, and before the log was begun anew."""
+    """The power failed after the snapshot was written, and before the log was restarted."""
     async with one_of_three(quorum, files) as node:
         node.begin()
         node.win()
@@ -271,7 +271,7 @@ WRITTEN_MS = 1_700_000_000_000
 
 
 async def a_follower_with_a_snapshot(node: OneOfThree) -> SnapshotId:
-    """The leader has written a record long ago, and said that it is committed."""
+    """The leader has written a record long ago, and advertised it as committed."""
     node.begin()
     data = build_batch([NoOpRecord()], base_offset=node.files.end.offset, epoch=1, now_ms=WRITTEN_MS)
     node.files.append_fetched(memoryview(data))
@@ -300,7 +300,7 @@ async def what_a_snapshot_says_of_its_age_is_remembered(quorum: ModuleType, file
 
 
 RULES: list[tuple[Rule, ModuleType, str, str]] = [
-    (a_vote_is_durable_before_it_is_told, the_real_quorum, "self.files.save(persisted)", "pass"),
+    (a_vote_is_durable_before_it_is_sent, the_real_quorum, "self.files.save(persisted)", "pass"),
     (
         nothing_is_believed_that_only_the_leader_has,
         the_real_quorum,
@@ -377,7 +377,7 @@ def test_a_planted_mistake_is_noticed(rule: Rule, module: ModuleType, right: str
 def test_what_a_leader_wrote_last_is_durable_before_it_follows() -> None:
     """Its fetch acknowledges it. It ceased to lead while it made durable what it had written before."""
 
-    class Asks(QuorumClient):
+    class RecordingClient(QuorumClient):
         sent: RaftFetchRequest | None = None
 
         async def _fetch(self, leader_id: int | None, requested: RaftFetchRequest) -> bool:
@@ -400,7 +400,7 @@ def test_what_a_leader_wrote_last_is_durable_before_it_follows() -> None:
             sync()
             trio.from_thread.run_sync(cease)
 
-        following = Asks(quorum, Peers("test"), request_timeout_s=1.0, backoff_s=1.0, fetch_bytes=1)
+        following = RecordingClient(quorum, Peers("test"), request_timeout_s=1.0, backoff_s=1.0, fetch_bytes=1)
         node.files.sync = sync_and_cease
         write()
         while following.sent is None:

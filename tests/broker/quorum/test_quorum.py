@@ -51,7 +51,7 @@ async def test_many_bytes_of_records_call_for_a_snapshot_and_two_are_kept(tmp_pa
         for number in range(30):
             await create(broker, f"t{number}")
         while broker.dispatch.running or broker.quorum.is_changing or not all_places_known(broker):
-            await trio.sleep(0.01)  # where the partitions lie is a change too, which nobody asked for
+            await trio.sleep(0.01)  # the directories of partitions are a change too, which no request caused
         names = [path.name for path in (tmp_path / METADATA).glob("*.checkpoint")]
         kept = sorted(found for found in map(parse_snapshot_name, names) if found is not None and found.offset)
         assert len(kept) == 2
@@ -94,7 +94,7 @@ def one_batch() -> bytes:
 
 
 @on_trio
-async def test_a_partition_whose_directory_is_away_is_not_begun_anew_elsewhere(tmp_path: Path) -> None:
+async def test_a_partition_whose_directory_is_offline_is_not_recreated_in_another(tmp_path: Path) -> None:
     """With two disks of which one is not mounted, its partitions must not come back empty on the other."""
     places: dict[str, Any] = {"log_dirs": f"{tmp_path}/a,{tmp_path}/b"}
     async with running_broker(tmp_path, **places) as broker:

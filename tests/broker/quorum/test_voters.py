@@ -96,7 +96,7 @@ async def test_a_quorum_of_the_configuration_is_raised_and_then_its_voters_may_c
     async with running_cluster(tmp_path) as cluster:
         active = await cluster.wait_active()
         assert await add_voter(cluster, active, 2) == UnsupportedVersion.code
-        # Refused until each voter has told this leader about itself, and by whoever is asked.
+        # Refused by every node until each voter has sent its versions to this leader.
         assert await set_kraft_version(cluster[2], 1, again=(InvalidUpdateVersion.code,)) == NONE
         await cluster.until(partial(are_named, cluster))
         assert await set_kraft_version(cluster[2], 0, SAFE_DOWNGRADE) == InvalidUpdateVersion.code

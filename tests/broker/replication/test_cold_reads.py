@@ -1,4 +1,4 @@
-"""Records that are not in memory: a worker thread waits for the disk, and nobody else does."""
+"""Records that are not in memory: only a worker thread waits for the disk."""
 
 import os
 import threading
@@ -42,7 +42,7 @@ def fetch(offset: int = 0, *, min_bytes: int = 1, max_bytes: int = 1 << 20) -> F
 
 
 class SlowFile:
-    """A file that is not in memory until some thread has read it, and whose reads take as long as they are told."""
+    """A file that is not in memory until some thread has read it, with reads that take as long as the test wants."""
 
     def __init__(self, disk: "SlowDisk", file: File, path: str) -> None:
         self._disk = disk
@@ -104,7 +104,7 @@ class SlowDisk(OsDisk):
 
 
 @on_trio
-async def test_whoever_asks_for_what_is_not_in_memory_waits_alone(tmp_path: Path) -> None:
+async def test_a_read_of_cold_data_delays_only_itself(tmp_path: Path) -> None:
     disk = SlowDisk()
     async with (
         running_broker(tmp_path, disk) as broker,
@@ -156,7 +156,7 @@ async def test_less_than_was_wanted_is_answered_when_it_had_to_be_waited_for(tmp
 
 
 @on_trio
-async def test_a_disk_that_fails_there_is_said_to_the_reader_and_the_broker_goes_on(tmp_path: Path) -> None:
+async def test_a_disk_failure_there_is_an_error_for_the_reader_and_the_broker_goes_on(tmp_path: Path) -> None:
     disk = SlowDisk()
     disk.may_go_on.set()
     # There are two other disks that work, one of them the metadata's: without them the node would end.
@@ -228,7 +228,7 @@ async def test_the_kernel_says_what_is_not_in_memory(tmp_path: Path) -> None:
 
 
 async def a_cold_log_is_read_elsewhere(path: Path) -> None:
-    """By a request of the usual road, and by one that a fast path would take; nobody waits here, for log or index."""
+    """By a request of the general path, and by one of a fast path; neither waits here, for log or index."""
     disk = SlowDisk()
     disk.may_go_on.set()
     async with running_broker(path, disk) as broker, ClientConnection(broker) as client:

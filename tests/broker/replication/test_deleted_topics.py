@@ -88,7 +88,7 @@ async def left_by_deleted_topics(tmp_path: Path) -> dict[type, set[int]]:
         during = alive()
         assert all(len(during[kind]) >= len(before[kind]) + TOPICS for kind in KINDS)
         await connection.ask(DeleteTopicsRequest(topic_names=names, timeout_ms=10_000), 5)
-        assert await waiting.hear(waits, 11) is not None, "nobody waits for a topic that is deleted"
+        assert await waiting.hear(waits, 11) is not None, "no fetch waits for a topic that is deleted"
         await chores.sweep()
         return {kind: found - before[kind] for kind, found in alive().items()}
 
@@ -107,7 +107,7 @@ async def test_nothing_is_left_of_topics_that_were_deleted(tmp_path: Path) -> No
     ],
     ids=["fast paths", "waiters", "chores"],
 )
-def test_whoever_holds_a_deleted_log_would_be_found(
+def test_a_reference_to_a_deleted_log_is_found(
     owner: object, name: str, mistake: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, mistake)

@@ -1,4 +1,4 @@
-"""Damage on several replicas at once: each is healed by good copies of the others, and nobody stops."""
+"""Damage on several replicas at once: each is healed by good copies of the others, while all serve."""
 
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ def test_a_follower_claims_what_is_committed_and_not_what_is_damaged_behind_it()
     assert first_uncommitted_damage((damage(3, 4), damage(9, 11), damage(15, 16)), 10) == damage(9, 11)
 
 
-def test_the_leader_is_asked_first_then_who_is_in_sync_then_all_others_who_are_alive() -> None:
+def test_the_leader_comes_first_then_in_sync_then_live_replicas() -> None:
     made = Partition(
         index=0,
         replicas=(1, 2, 3, 4, 5),
@@ -177,7 +177,7 @@ async def test_three_replicas_that_are_damaged_in_different_places_heal_one_anot
                 assert await producer.send() == number, "producers go on"
             await cluster.until(lambda: not any(log.quarantine for log in logs(cluster)))
             nursery.cancel_scope.cancel()
-        assert not shrunk, "nobody leaves the ISR, and nobody else leads"
+        assert not shrunk, "no replica leaves the ISR, and the leader stays"
         await cluster.until(lambda: are_the_same(cluster, 1, 2, 3))
         for node in (1, 2, 3):
             log = replica(cluster, node).log
@@ -194,7 +194,7 @@ async def test_three_replicas_that_are_damaged_in_different_places_heal_one_anot
 
 
 @on_cluster
-async def test_what_no_replica_has_is_said_and_refused_and_everything_else_goes_on(
+async def test_unrepairable_damage_is_logged_and_refused_and_all_else_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_cluster(tmp_path, **PATIENT) as cluster:
@@ -224,7 +224,7 @@ async def test_a_follower_whose_damage_is_not_committed_has_it_sent_again(tmp_pa
         log = replica(cluster, follower).log
         for offset in (5, 9):
             flip(cluster, follower, offset)
-            log.high_watermark = 2  # as if nobody had told it yet
+            log.high_watermark = 2  # as if it did not know yet
             # Its leader does not tell it for now, either.
             leading = replica(cluster, leader).log
             leading.high_watermark = 2

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs, when something has to move: nobody notices, nothing is lost, and it can be called off."""
+"""AlterReplicaLogDirs: clients do not notice the move, nothing is lost, and it can be cancelled."""
 
 import shutil
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Replication, in a cluster of real brokers: what was acknowledged with acks=all is there, whoever goes."""
+"""Replication, in a cluster of real brokers: what was acknowledged with acks=all survives each broker."""
 
 from pathlib import Path
 from typing import Any
@@ -73,7 +73,7 @@ async def test_what_is_acknowledged_survives_its_leader(tmp_path: Path) -> None:
 
 async def consumers_read_from_a_replica_in_their_rack(cluster: Cluster, near: int) -> None:
     def knows() -> bool:
-        """Somebody else leads, and knows that the near one has everything."""
+        """Another broker leads, and knows that the near one has everything."""
         led_by = leader(cluster)
         leadership = None if led_by in (None, near) else replica(cluster, led_by).leadership
         return leadership is not None and leadership.followers[near].log_end_offset == 12
@@ -107,7 +107,7 @@ async def test_what_only_a_leader_that_was_cut_off_has_is_cut_off(tmp_path: Path
         assert await producer.send(1) == 3
 
 
-# Nothing fails in this one but what the test lets fail: whoever is slow is not taken for dead.
+# Nothing fails here but what the test lets fail: a slow broker is not fenced.
 PATIENT: dict[str, Any] = {
     "broker_session_timeout_ms": 30_000,
     "controller_quorum_fetch_timeout_ms": 30_000,
@@ -127,7 +127,7 @@ async def test_a_follower_that_cannot_fetch_falls_out_and_comes_back(tmp_path: P
         cluster.cut(a, b)
         assert await producer.send(8) == 2
         await cluster.until(lambda: b not in partition(cluster).isr)
-        # Its records may not be gone as long as somebody who is alive has them.
+        # Its records must survive while a live broker has them.
         assert await delete_records(cluster, a, 6, 50) == (RequestTimedOut.code, -1)
         replica(cluster, a).log.roll(now_ms=0)
         retention.enforce(replica(cluster, a).log, now_ms=0)
@@ -183,7 +183,7 @@ async def a_replica_moves(cluster: Cluster, a: int, b: int, active: int) -> None
 
 
 @on_trio_patiently
-async def test_a_leader_whose_damage_is_not_committed_gives_way_to_who_is_eligible_and_else_stays(
+async def test_a_leader_with_uncommitted_damage_yields_to_an_eligible_replica_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_cluster(tmp_path, **PATIENT, replica_socket_receive_buffer_bytes=50_000) as cluster:
@@ -204,14 +204,14 @@ async def test_a_leader_whose_damage_is_not_committed_gives_way_to_who_is_eligib
         await cluster.until(lambda: partition(cluster).eligible_leader_replicas == (b,))
         assert partition(cluster).isr == (a,)
         damage(cluster, a, 2)
-        damage(cluster, a, 9)  # which is not committed, so that nobody can be asked for it
+        damage(cluster, a, 9)  # which is not committed, so that no other replica has it
         await cluster.until(lambda: leader(cluster) == b)
         assert a not in (*partition(cluster).isr, *partition(cluster).eligible_leader_replicas)
         cluster.heal()
         await cluster.until(lambda: not replica(cluster, a).log.quarantine and are_the_same(cluster, a, b))
         assert await read(cluster, b) == (NONE, [0, 1, 0, 1, 2, 0, 1, 2, 3])
         await cluster.until(lambda: partition(cluster).directory(a) != LOST_DIRECTORY)
-        # Nobody else has this one: it serves what is whole, and says what is not.
+        # No other replica has this one: it serves sound batches, and errors for damaged ones.
         damage(cluster, a, 2, "alone")
         await cluster.until(lambda: "no replica has a good copy of offsets 2 to 4" in caplog.text)
         assert leader(cluster, "alone") == a and partition(cluster, "alone").isr == (a,)

@@ -1,4 +1,4 @@
-"""Damage is found though nobody asks for it, is healed, and is never served: not even what this broker wrote itself."""
+"""Damage is found without a read, is healed, and is never served: not even what this broker wrote itself."""
 
 import os
 from pathlib import Path
@@ -42,7 +42,7 @@ NOT_CHECKED = range(12, 16)  # the leader epoch: no checksum covers it
 # What is due ---------------------------------------------------------------------------------------------------------
 
 
-def test_who_was_not_scrubbed_for_the_longest_time_is_next() -> None:
+def test_the_log_with_the_oldest_scrub_is_next() -> None:
     class OpenLog:
         closed = False
 
@@ -233,7 +233,7 @@ async def rot_and_heal(tmp_path: Path, flips: int) -> None:
         if not forget(replica(cluster, leader).log):
             pytest.skip("this file system forgets nothing")
         rot, random = Rot(cluster, flips), Random(flips)
-        unread = trio.Lock()  # a bit flips while nobody is being answered: what was checked and is on its way is sent
+        unread = trio.Lock()  # a bit flips while no response is under way: what was checked is sent
         expected = {number: big_batch(number)[61:] for number in range(BATCHES)}
 
         async def consume() -> None:

@@ -55,7 +55,7 @@ def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Rule) -> Non
 async def test_a_throttled_follower_that_is_not_in_sync_gets_a_burst_and_then_waits(tmp_path: Path) -> None:
     async with leading(tmp_path, leader_replication_throttled_rate=1) as (broker, _), ClientConnection(broker) as admin:
         await filled(broker)
-        for _ in range(2):  # not throttled: nobody has said so
+        for _ in range(2):  # not throttled: not configured
             assert (await follow(broker, 0, by=3)).records
         text = IncrementalAlterConfigsRequest.Resource
         config = text.Config(name="leader.replication.throttled.replicas", config_operation=SET, value="0:1")

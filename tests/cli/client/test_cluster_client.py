@@ -93,7 +93,7 @@ def test_a_password_is_not_shown(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("security.protocol=TLS\n", "must be one of PLAINTEXT, SSL"),
-        ("security.protocol=SASL_SSL\n", "has no username and password"),
+        ("security.protocol=SASL_SSL\n", "needs a username and a password"),
         ("security.protocol=SSL\nssl.truststore.location=no-such-file\n", "TLS cannot be set up"),
     ],
 )

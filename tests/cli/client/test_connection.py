@@ -24,7 +24,7 @@ Answer = Callable[[socket.socket], None]
 
 @contextmanager
 def http_server(answer: Answer) -> Iterator[str]:
-    """The address of somebody who does this to each that connects."""
+    """The address of a server that does this to each connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -57,12 +57,12 @@ def waits(client: socket.socket) -> None:
 @pytest.mark.parametrize(
     ("answer", "code", "sentence"),
     [
-        (says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "TRK-2004", "speaks HTTP"),
+        (says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "TRK-2004", "answered in HTTP"),
         (says(bytes.fromhex("15030300020250")), "TRK-2003", "expects TLS"),
         (says(b""), "TRK-2007", "closed the connection without an answer"),
-        (says(b"SSH-2.0-OpenSSH_9.2\r\n"), "TRK-2009", "does not speak Kafka's protocol"),
+        (says(b"SSH-2.0-OpenSSH_9.2\r\n"), "TRK-2009", "did not answer in Kafka's protocol"),
         (says(b"\0\0\0\x08somebody"), "TRK-2009", "did not answer in Kafka's protocol"),
-        (says(b"\x7f\xff\xff\xff"), "TRK-2009", "does not speak Kafka's protocol"),
+        (says(b"\x7f\xff\xff\xff"), "TRK-2009", "did not answer in Kafka's protocol"),
         (waits, "TRK-2005", "did not answer within 0.3 s"),
     ],
     ids=["http", "tls", "hang-up", "ssh", "garbage", "huge", "silence"],
@@ -76,7 +76,7 @@ def test_a_wrong_http_server_is_named(answer: Answer, code: str, sentence: str) 
     assert command("explain", code).code == Exit.OK
 
 
-def test_a_port_where_nobody_listens_and_a_host_that_does_not_exist_are_named() -> None:
+def test_a_closed_port_and_a_host_that_does_not_exist_are_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     refused = command("topics", "list", "-b", f"127.0.0.1:{port}")
@@ -108,12 +108,12 @@ def test_tls_to_a_plain_listener_is_named(at: str, home: Path) -> None:
     (home / "client.properties").write_text("security.protocol=SSL\n")
     ended = command("topics", "list", "-b", at, "--command-config", str(home / "client.properties"))
     assert ended.code == Exit.UNREACHABLE
-    assert "does not speak TLS" in ended.stderr and "TRK-2008" in ended.stderr
+    assert "did not answer in TLS" in ended.stderr and "TRK-2008" in ended.stderr
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key and a certificate for localhost, in one file, which nobody but a test trusts."""
+    """A key and a certificate for localhost, in one file, which only a test trusts."""
     folder = tmp_path_factory.mktemp("tls")
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
     options = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *names]
@@ -128,7 +128,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def behind_tls(address: str, certificate: Path) -> Iterator[str]:
-    """A listener with TLS before a broker: what is said to it goes on in plain text."""
+    """A TLS listener before a broker: it forwards in plain text."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     host, port = address.split(":")
@@ -218,7 +218,7 @@ def test_a_broker_that_does_not_know_the_newest_api_versions_is_asked_again_in_t
     assert requested == [ApiVersionsRequest.__versions__.last, 0]
 
 
-def test_a_connection_that_was_closed_is_made_anew_for_the_next_question(at: str) -> None:
+def test_a_closed_connection_is_reopened_for_the_next_request(at: str) -> None:
     connection = connection_to(at)
     assert connection.ask(ApiVersionsRequest(), 0).error_code == 0
     connection.close()

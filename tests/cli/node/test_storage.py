@@ -87,7 +87,7 @@ def test_info_says_whose_directories_these_are(config: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "flags",
     [
-        (),  # nobody says who votes first
+        (),  # without initial voters
         ("--standalone", "--no-initial-controllers"),
         ("-I", "1@127.0.0.1:9093"),
         ("-I", f"2@127.0.0.1:9093:{FIRST}"),  # it is not among them

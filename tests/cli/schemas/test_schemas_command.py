@@ -76,7 +76,7 @@ def test_references_are_named_on_the_command_line(schemas: Any) -> None:
     [
         (("add", "x", "absent.avsc"), Exit.NOT_FOUND, "absent.avsc cannot be read"),
         (("add", "x", "broken.avsc"), Exit.FAILED, "not valid JSON"),
-        (("add", "x", "order.txt"), Exit.USAGE, "say --type"),
+        (("add", "x", "order.txt"), Exit.USAGE, "give --type"),
         (("add", "x", "order.avsc", "--reference", "a"), Exit.USAGE, "NAME=SUBJECT:VERSION"),
         (("show",), Exit.USAGE, "name a subject"),
         (("show", "nothing"), Exit.NOT_FOUND, "'nothing' not found"),

@@ -49,7 +49,7 @@ def test_a_denial_wins_and_its_rule_is_named(at: str, home: Path) -> None:
 def test_a_denial_without_a_rule_names_the_keys_that_may_allow_it_all_the_same(at: str, home: Path) -> None:
     ended = run(at, "acl can root delete topic:anything")
     assert ended.code == Exit.UNAUTHORISED and "no rule allows it to User:root" in ended.out
-    assert "note: the broker has super.users set and does not tell the value" in ended.stderr
+    assert "note: the broker has super.users set and hides the value" in ended.stderr
 
 
 def test_only_the_rules_that_were_shown_are_removed(at: str, home: Path) -> None:
@@ -69,21 +69,21 @@ def test_only_the_rules_that_were_shown_are_removed(at: str, home: Path) -> None
         ("acl add ann read topics:a", "did you mean: topic"),
         ("acl add ann read orders", "such as topic:orders"),
         ("acl add User: read topic:a", "'User:' is no principal"),
-        ("acl can ann all topic:a", "ALL stands in rules only"),
+        ("acl can ann all topic:a", "ALL is valid only in rules"),
         ("quota set producer_byte_rate=1MB", "name an entity"),
         ("quota set producer_byte_rate=1XB --user ann", "producer_byte_rate=1MB"),
         ("quota set request_percentage=1MB --user ann", "request_percentage=50"),
         ("quota set connection_creation_rate=1 --user ann", "is none of producer_byte_rate"),
         ("quota set producer_byte_rate=1 --user ann --ip 10.0.0.1", "an address cannot be combined"),
-        ("quota set producer_byte_rate=1 --user ann --user-defaults", "say --user or --user-defaults"),
+        ("quota set producer_byte_rate=1 --user ann --user-defaults", "give --user or --user-defaults"),
     ],
 )
-def test_what_is_said_wrongly_is_told_with_what_would_be_right(at: str, home: Path, line: str, reason: str) -> None:
+def test_a_wrong_argument_is_reported_with_the_right_ones(at: str, home: Path, line: str, reason: str) -> None:
     ended = run(at, line)
     assert ended.code == Exit.USAGE and reason in ended.stderr, ended
 
 
-def test_quotas_of_defaults_and_pairs_are_told_apart(at: str, home: Path) -> None:
+def test_quotas_of_defaults_and_pairs_are_distinct(at: str, home: Path) -> None:
     run(at, "quota set producer_byte_rate=1MiB --user ann --client-id etl")
     run(at, "quota set producer_byte_rate=2KB --user-defaults --client-id etl")
     rows = run(at, "quota list --client-id etl -o json").rows

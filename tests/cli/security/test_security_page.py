@@ -141,7 +141,7 @@ def test_every_link_within_the_page_leads_somewhere() -> None:
 
 
 class Writer:
-    """A producer that writes numbers in a thread of its own, until it is told to end."""
+    """A producer that writes numbers in a thread of its own, until it is stopped."""
 
     def __init__(self, first: int, settings: dict[str, str]) -> None:
         self.acknowledged: list[int] = []

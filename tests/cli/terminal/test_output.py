@@ -126,7 +126,7 @@ def test_a_suggestion_is_made_only_if_something_is_near() -> None:
         ("topics list --timeout soon", "'soon' is no length of time"),
         ("topics create x -c cleanup.policy", "must be KEY=VALUE"),
         ("consume x -o yesterday -b localhost:1", "nothing listens"),
-        ("groups reset-offsets g --topic t", "say once where to"),
+        ("groups reset-offsets g --topic t", "give one target"),
     ],
 )
 def test_wrong_use_is_one_explained_error(line: str, said: str) -> None:

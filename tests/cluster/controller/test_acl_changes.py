@@ -79,13 +79,13 @@ def test_rules_are_removed_by_filters() -> None:
     create(cluster, creation(), creation(operation=4), creation(resource_name="bills"))
     orders = AclFilter(resource_name="orders")
     replies = cluster.do(cluster.controller.delete_acls([orders, orders, AclFilter(operation=99)]))
-    assert [len(reply.rules) for reply in replies] == [2, 2, 0]  # told twice, removed once
+    assert [len(reply.rules) for reply in replies] == [2, 2, 0]  # listed twice, removed once
     assert [reply.outcome.error for reply in replies] == [None, None, InvalidRequest]
     assert [rule.resource_name for rule in cluster.metadata.access.acls] == ["bills"]
     assert cluster.controller.delete_acls([orders]).records == ()
 
 
-def test_a_snapshot_makes_the_same_rules_anew() -> None:
+def test_a_snapshot_restores_the_same_rules() -> None:
     cluster = SmallCluster()
     create(cluster, creation(), creation(resource_pattern_type=4, permission_type=DENY))
     again = Metadata()

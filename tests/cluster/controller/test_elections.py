@@ -1,4 +1,4 @@
-"""Elections and reassignments that somebody asks for, and what leaders and brokers tell of their replicas (I6, I16)."""
+"""Requested elections and reassignments, and what leaders and brokers report of their replicas (I6, I16)."""
 
 from collections.abc import Sequence
 from types import ModuleType
@@ -80,7 +80,7 @@ def test_the_preferred_leader_leads_again_when_it_is_in_sync() -> None:
     assert elect(cluster, PREFERRED, 0) == [ElectionNotNeeded]
 
 
-def test_an_unclean_election_takes_whoever_is_there() -> None:
+def test_an_unclean_election_takes_any_live_replica() -> None:
     cluster = cluster_of()
     for broker_id in (1, 2, 3):
         cluster.fence(broker_id)
@@ -325,7 +325,7 @@ def test_a_planted_mistake_in_answering_at_once_is_noticed() -> None:
         ({"isr": [1, 2], "epochs": {2: 0}}, IneligibleReplica),
         ({"index": 5}, UnknownTopicOrPartition),
         ({"topic_id": b"x" * 16}, UnknownTopicId),
-        # Of two things that are wrong, the first of the order is told.
+        # Of two errors, the first of the order is returned.
         ({"leader_epoch": 1, "leader": 2, "isr": [9]}, NotController),
         ({"leader_epoch": -1, "leader": 2, "isr": [9]}, FencedLeaderEpoch),
         ({"leader": 2, "partition_epoch": -1}, InvalidRequest),
@@ -346,7 +346,7 @@ def test_fenced_and_leaving_replicas_are_not_eligible() -> None:
     assert propose(cluster, 1, isr=[1, 2, 3]) is None
 
 
-def test_nobody_is_in_sync_with_a_leader_that_still_recovers() -> None:
+def test_no_replica_is_in_sync_with_a_leader_that_still_recovers() -> None:
     cluster = cluster_of(3, [1, 2])
     topic_id = cluster.topic("orders").topic_id
     cluster.append(
@@ -411,7 +411,7 @@ def test_a_replica_whose_directory_is_lost_is_neither_in_sync_nor_eligible() -> 
     assert (partition.eligible_leader_replicas, partition.leader) == ((2,), NO_LEADER)
 
 
-def test_a_leader_whose_directory_is_lost_gives_way_to_who_is_eligible() -> None:
+def test_a_leader_whose_directory_is_lost_yields_to_an_eligible_replica() -> None:
     cluster = cluster_of(3, [1, 2], min_insync_replicas=2)
     assert propose(cluster, 1, isr=[1]) is None
     assert cluster.partition("orders").eligible_leader_replicas == (2,)
@@ -420,7 +420,7 @@ def test_a_leader_whose_directory_is_lost_gives_way_to_who_is_eligible() -> None
     assert (partition.leader, partition.isr, partition.eligible_leader_replicas) == (2, (2,), ())
 
 
-def test_a_broker_speaks_only_of_its_own_replicas() -> None:
+def test_a_broker_reports_only_its_own_replicas() -> None:
     cluster = cluster_of(3, [1, 2])
     topic_id = cluster.topic("orders").topic_id
     assert assign(cluster, 3, directory(3), topic_id) is NotLeaderOrFollower
@@ -449,7 +449,7 @@ def test_a_broker_speaks_only_of_its_own_replicas() -> None:
         (
             "isr_changes.LOST_DIRECTORY",
             b"another",
-            test_a_leader_whose_directory_is_lost_gives_way_to_who_is_eligible,
+            test_a_leader_whose_directory_is_lost_yields_to_an_eligible_replica,
         ),
         (
             "reassignments.is_unclean_election_allowed",
@@ -511,7 +511,7 @@ def test_followers_of_a_leader_that_still_recovers_are_noticed(monkeypatch: pyte
     mistaken = planted(isr_changes, "        if len(isr) > 1:\n", "        if False:\n")
     monkeypatch.setattr("trioka.cluster.controller.isr_changes", mistaken)
     with pytest.raises(AssertionError):
-        test_nobody_is_in_sync_with_a_leader_that_still_recovers()
+        test_no_replica_is_in_sync_with_a_leader_that_still_recovers()
 
 
 @pytest.mark.parametrize(

@@ -185,7 +185,7 @@ def test_every_record_that_is_declared_can_be_replayed(module: ModuleType) -> No
     assert set(RECORDS.values()) - ends == set(module._APPLY)
 
 
-def test_a_snapshot_does_not_say_who_was_given_the_last_producer_ids(module: ModuleType) -> None:
+def test_a_snapshot_has_no_owner_of_the_last_producer_ids(module: ModuleType) -> None:
     """Kafka's does not either: only where the next block begins counts."""
     metadata = replayed(ledger.ProducerIdsRecord(broker_id=1, broker_epoch=5, next_producer_id=1000), module=module)
     unassigned = ledger.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=1000)
@@ -246,12 +246,12 @@ CONTRADICTIONS: list[tuple[str, list[MetadataRecord]]] = [
     ("an unknown partition changed", [ledger.PartitionChangeRecord(partition_id=7, topic_id=ORDERS, leader=1)]),
     ("more replicas than directories", [partition_record(directories=[directory(1)])]),
     ("no replicas", [partition_record(replicas=[], directories=[])]),
-    ("a recovery state that nobody knows", [partition_record(leader_recovery_state=2)]),
+    ("an unknown recovery state", [partition_record(leader_recovery_state=2)]),
     ("eligible leaders of an unknown topic", [ledger.ClearElrRecord(topic_name="events")]),
     ("an unknown broker", [ledger.UnregisterBrokerRecord(broker_id=9, broker_epoch=5)]),
     ("an earlier life of a broker", [ledger.UnregisterBrokerRecord(broker_id=1, broker_epoch=4)]),
     ("an earlier life fenced", [ledger.FenceBrokerRecord(id=1, epoch=4)]),
-    ("a change that nobody can make", [ledger.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=2)]),
+    ("an impossible change", [ledger.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=5, fenced=2)]),
     ("producer ids a second time", [ledger.ProducerIdsRecord(broker_id=1, broker_epoch=5, next_producer_id=1000)] * 2),
     ("an unknown rule", [ledger.RemoveAccessControlEntryRecord(id=bytes(16))]),
     ("an unknown credential", [ledger.RemoveUserScramCredentialRecord(name="ann", mechanism=1)]),
@@ -284,8 +284,8 @@ def test_a_broker_is_fenced_by_old_records_and_by_new_ones() -> None:
     assert broker is not None and not broker.fenced and broker.in_controlled_shutdown and not broker.is_active
 
 
-def test_two_nodes_that_heard_the_same_in_another_order_say_the_same() -> None:
-    """Partitions of a snapshot, brokers, configurations: what does not depend on order is told in one order."""
+def test_two_images_of_another_order_are_equal() -> None:
+    """Partitions of a snapshot, brokers, configurations: what does not depend on order is written in one order."""
     records = [
         ledger.TopicRecord(name="orders", topic_id=ORDERS),
         ledger.TopicRecord(name="events", topic_id=EVENTS),
@@ -355,12 +355,12 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     (
         "if self.next_producer_id > 0:",
         "if True:",
-        test_a_snapshot_does_not_say_who_was_given_the_last_producer_ids,
+        test_a_snapshot_has_no_owner_of_the_last_producer_ids,
     ),
     (
         "return (*parts, self.next_producer_id, self._held_back)",
         "return (*parts, object(), self._held_back)",
-        test_a_snapshot_does_not_say_who_was_given_the_last_producer_ids,
+        test_a_snapshot_has_no_owner_of_the_last_producer_ids,
     ),
     (
         "        self.configs.replay_topic_removal(topic.name)\n",

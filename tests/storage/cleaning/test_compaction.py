@@ -74,7 +74,7 @@ def test_nothing_is_cleaned_from_the_last_stable_offset_on(storage: ModuleType) 
 def test_young_records_wait_for_the_minimum_lag(storage: ModuleType) -> None:
     for lag, expected in [(NOW - 3_000, 30), (NOW - 2_999, 20), (NOW - 1_999, 10), (NOW - 999, 0)]:
         assert measure(storage, min_compaction_lag_ms=lag).first_uncleanable_offset == expected
-    # A young segment that is clean already holds nobody back.
+    # A young segment that is clean already delays no other.
     segments = [SegmentFacts(0, 100, NOW), *FOUR[1:]]
     to_clean = measure(storage, segments=segments, checkpoint=10, min_compaction_lag_ms=1_000)
     assert to_clean.first_uncleanable_offset == 30
@@ -134,7 +134,7 @@ def test_the_dirtiest_log_that_is_due_comes_first(storage: ModuleType) -> None:
     assert chosen(candidate("a", 100, 200), candidate("b", 10, 90), candidate("c", 0, 0)) == "b"
 
 
-def test_neighbours_become_one_as_long_as_they_fit(storage: ModuleType) -> None:
+def test_adjacent_segments_become_one_as_long_as_they_fit(storage: ModuleType) -> None:
     config = LogConfig(segment_bytes=250)
     assert storage.groups(FOUR[:3], config, 30) == [[0, 1], [2]]
     assert storage.groups(FOUR, config, 40) == [[0, 1], [2, 3]]
@@ -188,8 +188,8 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("[candidate for candidate in candidates if candidate.to_clean.is_due(candidate.config)]",
      "[candidate for candidate in candidates]", test_the_dirtiest_log_that_is_due_comes_first),
     ("size + segment.size <= config.segment_bytes", "size + segment.size <= 2 * config.segment_bytes",
-     test_neighbours_become_one_as_long_as_they_fit),
-    ("            size += segment.size\n", "", test_neighbours_become_one_as_long_as_they_fit),
+     test_adjacent_segments_become_one_as_long_as_they_fit),
+    ("            size += segment.size\n", "", test_adjacent_segments_become_one_as_long_as_they_fit),
     ("and index_bytes + segment.index_bytes <= config.segment_index_bytes", "",
      test_the_indexes_of_a_group_fit_too),
     ("and time_index_bytes + segment.time_index_bytes <= config.segment_index_bytes", "",

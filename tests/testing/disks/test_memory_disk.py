@@ -123,7 +123,7 @@ def test_a_killed_process_leaves_all_that_it_wrote_and_no_more_of_it_synced() ->
     found = disk.after_kill()
     assert found.files() == {"/f": b"new"}
     assert contents(found, CrashModel.ORDERED_PREFIX) == {b"old", b"new"}
-    held.write(0, b"OLD")  # by the one that was killed: nobody sees it
+    held.write(0, b"OLD")  # by the killed process: not visible
     assert found.lock("/f").read(0, 3) == b"new"
 
 
@@ -334,7 +334,7 @@ def test_a_bit_flips_at_rest_and_stays_flipped() -> None:
     assert contents(disk, CrashModel.ORDERED_PREFIX) == {b"acc"}
 
 
-def test_somebody_can_be_told_of_each_operation_before_it_happens() -> None:
+def test_a_hook_is_called_before_each_operation() -> None:
     disk = MemoryDisk({"/f": b""})
     result: list[tuple[str, bytes]] = []
 

@@ -1,4 +1,4 @@
-"""Throttled clients: what they are told, and that they are not read from."""
+"""Throttled clients: their throttle times, and that they are not read from."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
