@@ -197,8 +197,63 @@ def test_a_flow_that_fails_is_named_and_the_rest_goes_on_if_the_policy_says_so(g
     assert raised.value.exit_code == 1
     assert ids(graph.rows("lenient")) == [0, 1, 2, 3]
     assert graph.said("after_strict: not started, because what it reads has failed")
+    # Both read the topic once, until one of them failed: it left with a copy of the checkpoint.
+    checkpoint = graph.folder / "checkpoints" / "shop"
+    assert json.loads((checkpoint / "reads" / "strict" / "flows.json").read_text()) == ["lenient"]
+    assert (checkpoint / "flows" / "strict" / "records" / "offsets" / "0").exists()
     with pytest.raises(PipelineFailed, match="of the flow strict fails for 1 of 4 rows"):
         graph.run(definitions)
+    graph.topics.send(topic, [order(4, amount=1)])
+    graph.run(definitions.replace("amount < 3", "amount < 9"))
+    assert [ids(graph.rows(name)) for name in ("strict", "after_strict", "lenient")] == [[0, 1, 2, 3, 4]] * 3
+
+
+def test_flows_that_read_one_topic_share_one_read_and_each_batch_is_in_each_target_once(
+    graph: GraphHarness, topic: str
+) -> None:
+    graph.topics.topic(topic, [order(id, amount=id) for id in range(20)])
+    definitions = f"""
+    @dp.temporary_view
+    def source():
+        options = {{"maxOffsetsPerTrigger": "10"}}
+        return read_topic("{topic}", schema="id BIGINT NOT NULL, amount DOUBLE", bootstrap=BROKERS, options=options)
+
+    dp.create_streaming_table("small")
+
+    @dp.table
+    @expect_or_drop("large", "amount >= 12")
+    @dead_letters("refused")
+    def large():
+        return spark.readStream.table("source")
+
+    @dp.append_flow(target="small")
+    def below():
+        return spark.readStream.table("source").where("kafka_refused IS NULL AND amount < 12").select("id")
+
+    dp.create_streaming_table("refused")
+    """
+    pipeline = graph.run(definitions)
+    read = graph.folder / "checkpoints/shop/reads/large"
+    assert json.loads((read / "flows.json").read_text()) == ["large", "below"]
+    assert sum(one.name.isdigit() for one in (read / "records" / "offsets").iterdir()) == 2
+
+    def counted() -> list[list[int]]:
+        refused = [json.loads(row["row"]) for row in graph.rows("refused")]
+        return [ids(graph.rows("large")), ids(graph.rows("small")), ids(refused)]
+
+    expected = [list(range(12, 20)), list(range(12)), list(range(12))]
+    assert counted() == expected
+    # As if the driver had died before Spark noted the last batch.
+    untick(read / "records")
+    pipeline.run(once=True, say=graph.topics.said.append)
+    assert counted() == expected
+    assert len(graph.said("was there already")) == 2
+    # Without the checkpoint each flow goes on by itself, from the progress in its table.
+    shutil.rmtree(graph.folder / "checkpoints")
+    graph.topics.send(topic, [order(20, amount=20), order(21, amount=1)])
+    pipeline.run(once=True)
+    assert counted() == [[*range(12, 21)], [*range(12), 21], [*range(12), 21]]
+    assert not (graph.folder / "checkpoints/shop/reads").exists()
 
 
 @pytest.mark.nightly

@@ -107,6 +107,7 @@ class Files:
         return self.ticks() >= 3 and self.ticks() == self.commits()
 
 
+@pytest.mark.nightly  # the one below kills a driver and a broker in each run
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_each_row_is_in_a_parquet_table_once_whenever_the_driver_is_killed(
     broker: TriokaProcess, tmp_path: Path, moment: str

@@ -14,6 +14,7 @@ from typing import Literal
 from trioka.protocol.lazy_dataclass import frozen
 
 from ..expectations.rules import Expectation
+from ..sources.brokers import Brokers, security_of
 from .ddl import Field
 
 # Topic → partition → offset: the format of positions in Spark and in commits.
@@ -46,6 +47,10 @@ class Source:
     min_partitions: int | None = None
     stops_on_data_loss: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def brokers(self) -> Brokers:
+        return Brokers(bootstrap=self.bootstrap, security=security_of(self.options))
 
 
 @frozen
@@ -154,7 +159,7 @@ class IcebergSink:
 class TopicSink:
     """`key` and `value` are SQL expressions; without them there is no key, and the value is the row as JSON.
     `is_exactly_once`: batches are written by transactions, into a topic that has each row once for readers of committed
-    records.
+    records. `security` are the source's options of TLS and logins, if the topic is on the same brokers.
     """
 
     topic: str
@@ -162,6 +167,7 @@ class TopicSink:
     key: str | None = None
     value: str | None = None
     is_exactly_once: bool = False
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
     kind: Literal["topic"] = "topic"
 
     @property

@@ -17,6 +17,7 @@ from typing import Any, cast
 from ..errors import InvalidPipeline
 from ..expectations.rules import Action, Expectation
 from ..sources.bootstrap import DEFAULT_BOOTSTRAP, InvalidAddress, addresses
+from ..sources.brokers import security_of
 from .ddl import InvalidSchema, parse
 from .model import (
     Aggregation,
@@ -381,7 +382,8 @@ class _Reading:
         kind = section.choice("kind", ("topic", "parquet", "iceberg", "console", "discard"))
         made: DeadLetters = Discard()
         if kind == "topic":
-            made = TopicSink(topic=section.topic("topic"), bootstrap=self.address(section, source.bootstrap))
+            address = self.address(section, source.bootstrap)
+            made = TopicSink(topic=section.topic("topic"), bootstrap=address, security=security_for(address, source))
         elif kind != "discard":
             made = self.sink_of(kind, section, source)
         if kind is not None:
@@ -399,9 +401,11 @@ class _Reading:
         if kind == "iceberg":
             return self.iceberg(section)
         if kind == "topic":
+            address = self.address(section, source.bootstrap)
             return TopicSink(
                 topic=section.topic("topic"),
-                bootstrap=self.address(section, source.bootstrap),
+                bootstrap=address,
+                security=security_for(address, source),
                 key=section.text("key"),
                 value=section.text("value"),
                 is_exactly_once=section.choice("delivery", DELIVERIES, "at_least_once") == "exactly_once",
@@ -452,6 +456,11 @@ class _Reading:
             section.add(key, f"{name} has {len(found)} bytes; at most {limit} are read.")
             return None
         return found
+
+
+def security_for(bootstrap: str, source: Source) -> Mapping[str, str]:
+    """The options of TLS and logins of a sink: those of the source, on the same brokers."""
+    return security_of(source.options) if bootstrap == source.bootstrap else {}
 
 
 def _is_source(source: Source, topic: str) -> bool:

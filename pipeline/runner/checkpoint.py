@@ -11,13 +11,14 @@
 Rows and dead letters are two queries, since a stateful plan has one output.
 
 The JVM and not Python takes the lock: when a driver is killed, its JVM ends a moment later, and may write until then. A
-new run waits for it.
+new run waits for it. On an object store the lock is an object: see store_lock.py. HDFS and others have none.
 """
 
 import errno
 import json
 import os
 import time
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +31,7 @@ from ..declaration.model import Positions
 from ..errors import InvalidPipeline, ResourceUnreachable
 from ..sources.offsets import Ends, from_json, positions_of_log, to_json
 from ..tables.folder import Folder
+from .store_lock import StoreLock, has_store_lock, open_store
 
 RECORDS = "records"
 DEAD_LETTERS = "dead-letters"
@@ -106,12 +108,18 @@ class Checkpoint:
         self._folder = Folder(spark, address)
         self._jvm: Any = spark.sparkContext._jvm
         self._lock: Any = None
+        self._store_lock: StoreLock | None = None
 
     def of(self, query: str) -> str:
         return f"{self.address}/{query}"
 
     def take(self) -> None:
-        """Become the only driver of this pipeline on this machine."""
+        """Become the only driver of this pipeline: on this machine, or wherever the store can be reached."""
+        if has_store_lock(self.address):
+            store = open_store(self.address, self._folder.setting)
+            lock = StoreLock(store, self.address, str(uuid.uuid4()))
+            lock.take()
+            self._store_lock = lock
         path = local_path(self.address)
         if path is None:
             return
@@ -131,7 +139,15 @@ class Checkpoint:
         except Py4JError:  # held by this same JVM
             return None
 
+    def confirm_taken(self) -> None:
+        """Raise `PipelineFailed` if another driver may have the checkpoint by now."""
+        if self._store_lock is not None:
+            self._store_lock.confirm()
+
     def release(self) -> None:
+        if self._store_lock is not None:
+            self._store_lock.release()
+            self._store_lock = None
         if self._lock is not None:
             self._lock[0].close()
             self._lock = None

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ..declaration.model import Positions
 from ..installation.cache import Unavailable
 from ..sources.broker_view import BrokerView
+from ..sources.brokers import Brokers
 from ..sources.offsets import to_json
 
 CLOSE_TIMEOUT_S = 30.0
@@ -19,8 +20,8 @@ CLOSE_TIMEOUT_S = 30.0
 class GroupProgress:
     """Use it in a `with`: at its end, the last offsets have been sent or abandoned."""
 
-    def __init__(self, bootstrap: str, group: str, say: Callable[[str], None]) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, brokers: Brokers, group: str, say: Callable[[str], None]) -> None:
+        self._brokers = brokers
         self._group = group
         self._say = say
         self._newest: Positions | None = None
@@ -49,7 +50,7 @@ class GroupProgress:
             if to_json(positions) == sent:
                 continue
             try:
-                with BrokerView(self._bootstrap) as view:
+                with BrokerView(self._brokers) as view:
                     view.commit(self._group, positions)
                 sent, text = to_json(positions), ""
             except Unavailable as error:

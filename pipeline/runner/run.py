@@ -53,7 +53,7 @@ def silent(_: str) -> None:
 
 def look(declared: Declaration) -> dict[str, list[int]]:
     """The partitions of the source, after all checks that need neither Spark nor a write."""
-    with BrokerView(declared.source.bootstrap) as view:
+    with BrokerView(declared.source.brokers) as view:
         found = check_topics(declared, view)
         view.resolve(found, declared.source.start)
     check_schema(declared.decoding)

@@ -30,8 +30,8 @@ CORRUPT = "kafka_corrupt"
 Decoder = Callable[[DataFrame], DataFrame]
 
 
-def letters(refused: DataFrame) -> DataFrame:
-    """Refused records as dead letters."""
+def letters(refused: DataFrame, _: str = "") -> DataFrame:
+    """Refused records as dead letters; there is one flow, so they do not name it."""
     return refused.select(F.substring(F.col(REASON), 1, MAX_REASON_CHARS).alias("reason"), *METADATA, VALUE)
 
 
