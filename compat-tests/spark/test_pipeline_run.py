@@ -459,6 +459,62 @@ def test_schemas_come_from_a_registry_and_what_it_does_not_know_stops_nothing(
 # -- SQL that fails on a value -----------------------------------------------------------------------------------------
 
 
+def test_json_schemas_and_protobuf_schemas_come_from_a_registry(workshop: PipelineHarness, topic: str) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "tags": {"type": "array", "items": {"$ref": "#/$defs/tag"}}},
+        "required": ["id"],
+        "$defs": {"tag": {"type": ["null", "string"]}},
+    }
+    good, header = b'{"id": 1, "tags": ["a", null]}', b"\0\0\0\0\7"
+    workshop.topic(topic, [header + good, good, header + b'{"tags": []}', b"\0"])
+    proto = (
+        'syntax = "proto3"; package shop; import "tag.proto"; message Order { int64 id = 1; repeated Tag tags = 2; }'
+    )
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    file.message_type.add(name="Order").field.add(name="id", number=1, type=3, label=1)
+    made = message_factory.GetMessages([file])["shop.Order"]
+    workshop.topic(f"{topic}-proto", [header + b"\0" + made(id=5).SerializeToString(), b"\0\0\0\0\7\0\xff"])
+    with Registry() as registry:
+        registry.schemas[f"/subjects/{topic}-value/versions/latest"] = {
+            "schemaType": "JSON",
+            "schema": json.dumps(schema),
+        }
+        registry.schemas[f"/subjects/{topic}-proto-value/versions/latest"] = {
+            "schemaType": "PROTOBUF",
+            "schema": proto,
+            "references": [{"name": "tag.proto", "subject": "tags", "version": 2}],
+        }
+        registry.schemas["/subjects/tags/versions/2"] = {
+            "schemaType": "PROTOBUF",
+            "schema": 'syntax = "proto3"; package shop; message Tag { string name = 1; }',
+        }
+        for name, format in ((topic, "json"), (f"{topic}-proto", "protobuf")):
+            workshop.run(
+                name=name,
+                source={"topics": [name]},
+                decode={"format": format, "registry": registry.url},
+                sink={"kind": "parquet", "path": format},
+                dead_letters={"kind": "parquet", "path": f"{format}-dead"},
+            )
+        with pytest.raises(InvalidPipeline, match="has schemas of the type JSON, and not PROTOBUF"):
+            workshop.run(
+                name="wrong",
+                source={"topics": [topic]},
+                decode={"format": "protobuf", "registry": registry.url},
+                sink=TABLE,
+                dead_letters=DISCARD,
+            )
+    assert [(row["id"], row["tags"]) for row in workshop.parquet("json")] == [(1, ["a", None])]
+    assert sorted(row["reason"] for row in workshop.parquet("json-dead")) == [
+        "the field 'id' is missing or null",
+        "the value does not begin with a schema id: a zero byte and four more",
+        "the value does not begin with a schema id: a zero byte and four more",
+    ]
+    assert [(row["id"], row["tags"]) for row in workshop.parquet("protobuf")] == [(5, [])]
+    assert len(workshop.parquet("protobuf-dead")) == 1
+
+
 def test_a_rule_that_fails_on_a_value_is_broken_and_a_transformation_that_does_stops_the_pipeline(
     workshop: PipelineHarness, topic: str
 ) -> None:

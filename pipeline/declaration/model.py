@@ -62,10 +62,15 @@ class Raw:
 
 @frozen
 class Json:
-    """`ddl` is the schema in Spark's syntax, `fields` the result of `ddl.parse`."""
+    """`ddl` is the schema in Spark's syntax, `fields` the result of `ddl.parse`. With a `registry`, both come from the
+    newest JSON Schema of the `subject`, when the pipeline starts. `is_framed`: a schema id precedes the data.
+    """
 
     ddl: str
     fields: tuple[Field, ...]
+    registry: str | None = None
+    subject: str | None = None
+    is_framed: bool = False
     format: Literal["json"] = "json"
 
 
@@ -85,11 +90,15 @@ class Avro:
 
 @frozen
 class Protobuf:
-    """`descriptor` is a compiled FileDescriptorSet, `message` the full name of a message in it."""
+    """`descriptor` is a compiled FileDescriptorSet, `message` the full name of a message in it. With a `registry`, the
+    newest schema of the `subject` is compiled when the pipeline starts, and no `message` is the first one in it.
+    """
 
     descriptor: bytes = field(repr=False)
     message: str
     is_framed: bool
+    registry: str | None = None
+    subject: str | None = None
     format: Literal["protobuf"] = "protobuf"
 
 

@@ -214,16 +214,35 @@ class _Reading:
         kind = section.choice("format", ("raw", "json", "avro", "protobuf"), None if section.is_there else "raw")
         made: Decoding = Raw()
         if kind == "json":
-            made = self.json(section)
+            made = self.json(section, source)
         elif kind == "avro":
             made = self.avro(section, source)
         elif kind == "protobuf":
-            made = self.protobuf(section)
+            made = self.protobuf(section, source)
         if kind is not None:
-            section.unread(("schema", "schema_file", "registry", "descriptor", "message", "framing"))
+            section.unread(("schema", "schema_file", "registry", "subject", "descriptor", "message", "framing"))
         return made
 
-    def json(self, section: Section) -> Json:
+    def registry(self, section: Section, source: Source) -> tuple[str | None, str | None]:
+        """The URL of a registry, and the subject whose schema is meant."""
+        registry = section.text("registry")
+        if registry is not None and not re.match(r"https?://\S+$", registry):
+            section.add("registry", f"'{registry}' is not an address that begins with http:// or https://.")
+        subject = section.text("subject")
+        if registry and subject is None and len(source.topics) == 1:
+            subject = f"{source.topics[0]}-value"
+        return registry, subject
+
+    def is_framed(self, section: Section, default: str) -> bool:
+        return section.choice("framing", ("confluent", "none"), default) == "confluent"
+
+    def json(self, section: Section, source: Source) -> Json:
+        registry, subject = self.registry(section, source)
+        is_framed = self.is_framed(section, "none" if registry is None else "confluent")
+        if registry is not None and not {"schema", "schema_file"} & section.values.keys():
+            if subject is None:
+                section.add("subject", "is missing: with several topics it is not clear whose schema is meant.")
+            return Json(ddl="", fields=(), registry=registry, subject=subject, is_framed=is_framed)
         ddl = section.text("schema")
         file = self.content(section, "schema_file")
         if (ddl is None) == (file is None) and "schema_file" not in section.values:
@@ -233,18 +252,14 @@ class _Reading:
         key = "schema" if ddl is not None else "schema_file"
         ddl = ddl if ddl is not None else (file or b"").decode(errors="replace")
         try:
-            return Json(ddl=ddl, fields=parse(ddl) if ddl else ())
+            return Json(ddl=ddl, fields=parse(ddl) if ddl else (), is_framed=is_framed)
         except InvalidSchema as error:
             section.add(key, f"{error}.")
             return Json(ddl=ddl, fields=())
 
     def avro(self, section: Section, source: Source) -> Avro:
-        schema, registry = self.content(section, "schema_file"), section.text("registry")
-        if registry is not None and not re.match(r"https?://\S+$", registry):
-            section.add("registry", f"'{registry}' is not an address that begins with http:// or https://.")
-        subject = section.text("subject")
-        if registry and subject is None and len(source.topics) == 1:
-            subject = f"{source.topics[0]}-value"
+        schema = self.content(section, "schema_file")
+        registry, subject = self.registry(section, source)
         if schema is None and "schema_file" not in section.values:
             if registry is None:
                 section.add("schema_file", "is missing: give a schema file, or the URL of a registry.")
@@ -263,7 +278,7 @@ class _Reading:
             registry=registry,
             subject=subject,
             writers=writers,
-            is_framed=section.choice("framing", ("confluent", "none"), "confluent") == "confluent",
+            is_framed=self.is_framed(section, "confluent"),
         )
 
     def avro_text(self, section: Section, key: str, content: bytes) -> str:
@@ -275,7 +290,14 @@ class _Reading:
             section.add(key, f"is not JSON, which an Avro schema is: {error}.")
         return content.decode(errors="replace")
 
-    def protobuf(self, section: Section) -> Protobuf:
+    def protobuf(self, section: Section, source: Source) -> Protobuf:
+        registry, subject = self.registry(section, source)
+        is_framed = self.is_framed(section, "none" if registry is None else "confluent")
+        if registry is not None and "descriptor" not in section.values:
+            if subject is None:
+                section.add("subject", "is missing: with several topics it is not clear whose schema is meant.")
+            message = section.text("message") or ""
+            return Protobuf(descriptor=b"", message=message, is_framed=is_framed, registry=registry, subject=subject)
         descriptor = self.content(section, "descriptor", MAX_DESCRIPTOR_BYTES)
         if descriptor is None and "descriptor" not in section.values:
             section.add(
@@ -284,7 +306,7 @@ class _Reading:
         return Protobuf(
             descriptor=descriptor or b"",
             message=section.needed_text("message", '"shop.Order"'),
-            is_framed=section.choice("framing", ("none", "confluent"), "none") == "confluent",
+            is_framed=is_framed,
         )
 
     def rules(self) -> tuple[Expectation, ...]:

@@ -18,13 +18,13 @@ from pyspark.sql import DataFrame, SparkSession
 from trioka.protocol.lazy_dataclass import frozen
 
 from ..graph.elements import Flow
-from ..runner.checkpoint import RECORDS, Checkpoint
+from ..runner.checkpoint import RECORDS, RUN, Checkpoint
 from ..tables.folder import Folder
 from .batch_plan import source_of
 
 READS, FLOWS = "reads", "flows"
 MEMBERS_FILE = "flows.json"
-COPIED = (RECORDS, "brokers")
+COPIED = (RECORDS, "brokers", RUN)
 
 
 @frozen
@@ -80,6 +80,9 @@ class SharedReads:
         for part in COPIED:
             self._folder.delete(own, part)
             self._folder.copy(f"{read}/{part}", f"{own}/{part}")
+        copy = Checkpoint(self._spark, f"{self._address}/{own}")
+        if not copy.is_new(RECORDS):
+            copy.become_copy(RECORDS)
         others = [one for one in json.loads(self._folder.text(read, MEMBERS_FILE)) if one != name]
         self._folder.write(json.dumps(others), read, MEMBERS_FILE)
 

@@ -5,6 +5,7 @@
       start.json      the start offsets of both queries; see beginning.py
       topics.json     the ids of the topics of these offsets; see topics.py
       late.json       the count of rows later than the watermark allows; see late.py
+      run.json        the run that tables know the batches by, if this is a copy; see flows/shared_reads.py
       records/        Spark's checkpoint of the rows: offsets/N is written before batch N runs, commits/N after
       dead-letters/   Spark's checkpoint of the dead letters
 
@@ -39,6 +40,7 @@ START = "start.json"
 TOPICS = "topics.json"
 LATE = "late.json"
 LOCK = "lock"
+RUN = "run.json"
 LOCK_PATIENCE_S = 30.0
 LOCK_POLL_S = 0.2
 # Enough for the first files of a checkpoint; with less space a run does not start.
@@ -207,5 +209,18 @@ class Checkpoint:
         self._folder.write(log, query, "offsets", "0")
 
     def run_id(self, query: str) -> str:
-        """The id that Spark gave the query when its checkpoint was new."""
-        return str(json.loads(self._folder.text(query, "metadata"))["id"])
+        """The id that Spark gave the query when its checkpoint was new, or that of the checkpoint it is a copy of."""
+        id = str(json.loads(self._folder.text(query, "metadata"))["id"])
+        if self._folder.exists(RUN):
+            copied = json.loads(self._folder.text(RUN))
+            if copied["id"] == id:
+                return str(copied["run"])
+        return id
+
+    def become_copy(self, query: str) -> None:
+        """Give the copy of a checkpoint an id of its own: Spark runs one query of an id at a time. Its batches keep the
+        run under which the tables know them.
+        """
+        run, id = self.run_id(query), str(uuid.uuid4())
+        self._folder.write(json.dumps({"id": id, "run": run}), RUN)
+        self._folder.write(json.dumps({"id": id}), query, "metadata")
