@@ -126,18 +126,22 @@ class GraphPipeline:
         ) as spark:
             before = spark.catalog.currentCatalog()
             try:
-                if not is_local(master):
-                    self._send_modules(spark)
-                yield spark
+                if is_local(master):
+                    yield spark
+                else:
+                    with self._modules_sent(spark):
+                        yield spark
             finally:
                 if spark.sparkContext._jsc is not None:  # a session that was there before goes on
                     spark.catalog.setCurrentCatalog(before)
 
-    def _send_modules(self, spark: "SparkSession") -> None:
-        """Send the modules beside the definitions to the workers of a cluster."""
+    @contextmanager
+    def _modules_sent(self, spark: "SparkSession") -> Iterator[None]:
+        """The workers of a cluster can import the modules beside the definitions, which they fetch when they start."""
         from .package import write_package
 
         with tempfile.TemporaryDirectory(prefix="trioka-package-") as folder:
             package = Path(folder) / f"{self.spec.name}.zip"
             write_package(self.spec, package)
             spark.sparkContext.addPyFile(str(package))
+            yield

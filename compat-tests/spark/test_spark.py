@@ -193,6 +193,7 @@ def test_records_written_while_the_broker_is_killed_are_all_there(place: Place) 
     assert read == {f"v{number}" for number in range(count)}
 
 
+@pytest.mark.nightly  # the kills of pipelines show it in each run
 def test_a_killed_driver_loses_and_repeats_nothing(place: Place) -> None:
     """The driver is killed while it writes a batch of a Parquet file sink, and the broker with it; another driver goes
     on from the checkpoint.

@@ -120,7 +120,7 @@ class FlowQuery:
         self.plan = plan
         self._spark = spark
         self.watch = watch
-        self._progress = progress
+        self._progress = list(progress)
         self._confirm_taken = confirm_taken
         self._is_started = False
 
@@ -145,7 +145,10 @@ class FlowQuery:
     def restart_without(self, delivery: FlowDelivery, *, once: bool, every: str) -> None:
         """Go on with the other flows of the read, after one has failed."""
         self.stop()
-        self.deliveries.remove(delivery)
+        place = self.deliveries.index(delivery)
+        self.deliveries.pop(place)
+        if self._progress:  # one for each flow
+            self._progress.pop(place).__exit__()
         self.failure = self.failed = None
         self.start(once=once, every=every)
 

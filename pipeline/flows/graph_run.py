@@ -292,7 +292,11 @@ class GraphRun:
             self._fail(delivery.plan.flow, error)
         if failed is not None and len(query.deliveries) > 1:
             self._shared.leave(query.plan.checkpoint.address, failed.plan.flow.name)
-            query.restart_without(failed, once=self._is_once, every=self._spec.every)
+            try:
+                query.restart_without(failed, once=self._is_once, every=self._spec.every)
+            except (PySparkException, Py4JError) as again:
+                for delivery in query.deliveries:
+                    self._fail(delivery.plan.flow, again)
 
     def _fail(self, flow: Flow, error: Exception) -> None:
         brokers = ", ".join(

@@ -83,8 +83,8 @@ class SharedReads:
         copy = Checkpoint(self._spark, f"{self._address}/{own}")
         if not copy.is_new(RECORDS):
             copy.become_copy(RECORDS)
-        others = [one for one in json.loads(self._folder.text(read, MEMBERS_FILE)) if one != name]
-        self._folder.write(json.dumps(others), read, MEMBERS_FILE)
+        others = [one for one in self._members(read) if one != name]
+        self._folder.write(json.dumps({"flows": others}), read, MEMBERS_FILE)
 
     def is_shared(self, address: str) -> bool:
         return address.startswith(f"{self._address}/{READS}/")
@@ -96,16 +96,20 @@ class SharedReads:
         names = set(self._known())
         name = next(one for one in _candidates(flows[0].name) if one not in names)
         self._folder.make(READS, name)
-        self._folder.write(json.dumps([flow.name for flow in flows]), READS, name, MEMBERS_FILE)
+        self._folder.write(json.dumps({"flows": [flow.name for flow in flows]}), READS, name, MEMBERS_FILE)
         return Read(address=f"{self._address}/{READS}/{name}", flows=tuple(flows))
 
     def _known(self) -> dict[str, list[str]]:
         """The flows of each read that has begun."""
         return {
-            name: json.loads(self._folder.text(READS, name, MEMBERS_FILE))
+            name: self._members(f"{READS}/{name}")
             for name in self._folder.names(READS)
             if self._folder.exists(READS, name, MEMBERS_FILE)
         }
+
+    def _members(self, read: str) -> list[str]:
+        found = Checkpoint(self._spark, f"{self._address}/{read}").parsed(MEMBERS_FILE).get("flows")
+        return [str(one) for one in found] if isinstance(found, list) else []
 
     def _is_lost(self, name: str, flows: Iterable[Flow]) -> bool:
         is_new = Checkpoint(self._spark, f"{self._address}/{READS}/{name}").is_new(RECORDS)

@@ -162,7 +162,7 @@ class Checkpoint:
         """The start offsets of each query; nothing if the pipeline never ran."""
         if not self._folder.exists(START):
             return {}
-        found = json.loads(self._folder.text(START))
+        found = self.parsed(START)
         return {query: from_json(json.dumps(start)) for query, start in found.items()}
 
     def keep_starts(self, starts: Mapping[str, Positions]) -> None:
@@ -171,9 +171,22 @@ class Checkpoint:
         if not self._folder.exists(START) or self._folder.text(START) != text:
             self._folder.write(text, START)
 
+    def parsed(self, *names: str) -> dict[str, Any]:
+        """A file of JSON; `InvalidPipeline` if it is damaged."""
+        try:
+            found = json.loads(self._folder.text(*names))
+            if isinstance(found, dict):
+                return found
+        except ValueError:
+            pass
+        raise InvalidPipeline(
+            f"The file {'/'.join([self.address, *names])} of the checkpoint is damaged. Bring back a copy of the "
+            "checkpoint, or remove all of it: then it is made anew from the table."
+        )
+
     def topics(self) -> dict[str, str]:
         """The ids of the topics that were read; nothing if they are unknown."""
-        return dict(json.loads(self._folder.text(TOPICS))) if self._folder.exists(TOPICS) else {}
+        return dict(self.parsed(TOPICS)) if self._folder.exists(TOPICS) else {}
 
     def keep_topics(self, ids: Mapping[str, str]) -> None:
         self._folder.make()
@@ -181,7 +194,7 @@ class Checkpoint:
 
     def late(self) -> dict[str, int]:
         """The last batch whose late rows were counted, and the total count."""
-        return dict(json.loads(self._folder.text(LATE))) if self._folder.exists(LATE) else {}
+        return dict(self.parsed(LATE)) if self._folder.exists(LATE) else {}
 
     def keep_late(self, counted: Mapping[str, int]) -> None:
         self._folder.write(json.dumps(dict(counted)), LATE)
@@ -210,11 +223,11 @@ class Checkpoint:
 
     def run_id(self, query: str) -> str:
         """The id that Spark gave the query when its checkpoint was new, or that of the checkpoint it is a copy of."""
-        id = str(json.loads(self._folder.text(query, "metadata"))["id"])
+        id = str(self.parsed(query, "metadata").get("id"))
         if self._folder.exists(RUN):
-            copied = json.loads(self._folder.text(RUN))
-            if copied["id"] == id:
-                return str(copied["run"])
+            copied = self.parsed(RUN)
+            if copied.get("id") == id:
+                return str(copied.get("run"))
         return id
 
     def become_copy(self, query: str) -> None:

@@ -85,6 +85,7 @@ class StoreLock:
         while not self._try_create():
             found = self._read()
             if found is None:  # removed meanwhile
+                self._wait(RENEW_S / 2)
                 continue
             content, version = found
             if content.get("owner") is None:  # released
