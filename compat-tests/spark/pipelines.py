@@ -155,6 +155,20 @@ def _local(address: str) -> Path:
     return Path(address.removeprefix("file:"))
 
 
+def committed(bootstrap: str, topic: str) -> list[int]:
+    """What a reader of committed records sees, in the order of the numbers that are their values."""
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed", group_id=None)
+    places = [TopicPartition(topic, one) for one in consumer.partitions_for_topic(topic)]
+    consumer.assign(places)
+    consumer.seek_to_beginning()
+    ends = consumer.end_offsets(places)  # of what is committed
+    found: list[int] = []
+    while any(consumer.position(place) < ends[place] for place in places):
+        found += [int(one.value) for batch in consumer.poll(timeout_ms=500).values() for one in batch]
+    consumer.close()
+    return sorted(found)
+
+
 def untick(query: Path) -> None:
     """As if the driver had died between the delivery of the last batch and its tick."""
     last = max((query / "commits").glob("[0-9]*"), key=lambda one: int(one.name))

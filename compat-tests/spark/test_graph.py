@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient
 from pyspark.sql import SparkSession
 
 from spark.graphs import GraphHarness
-from spark.pipelines import Message, PipelineHarness, untick
+from spark.pipelines import Message, PipelineHarness, committed, untick
 from trioka.pipeline.changes.merge_rule import Change, current_rows, history
 from trioka.pipeline.errors import InvalidPipeline, PipelineFailed
 
@@ -328,20 +328,6 @@ def copied():
 """
 
 
-def committed(graph: GraphHarness, topic: str) -> list[int]:
-    """What a reader of committed records sees, in the order of the keys."""
-    consumer = KafkaConsumer(bootstrap_servers=graph.topics.bootstrap, isolation_level="read_committed", group_id=None)
-    places = [TopicPartition(topic, one) for one in consumer.partitions_for_topic(topic)]
-    consumer.assign(places)
-    consumer.seek_to_beginning()
-    ends = consumer.end_offsets(places)  # of what is committed
-    found: list[int] = []
-    while any(consumer.position(place) < ends[place] for place in places):
-        found += [int(one.value) for batch in consumer.poll(timeout_ms=500).values() for one in batch]
-    consumer.close()
-    return sorted(found)
-
-
 def test_each_row_is_in_a_topic_once_for_readers_of_committed_records(graph: GraphHarness, topic: str) -> None:
     graph.topics.topic(topic, [{"id": id} for id in range(60)])
     graph.topics.topic(f"{topic}-copy", partitions=3)
@@ -349,17 +335,17 @@ def test_each_row_is_in_a_topic_once_for_readers_of_committed_records(graph: Gra
     with pytest.raises(PipelineFailed, match="copied"):
         graph.run(definitions)
     pipeline = graph.run(definitions)
-    assert committed(graph, f"{topic}-copy") == list(range(60))
+    assert committed(graph.topics.bootstrap, f"{topic}-copy") == list(range(60))
     # A batch whose driver died before Spark noted it comes again, and writes nothing.
     untick(graph.folder / "checkpoints/shop/flows/copied/records")
     pipeline.run(once=True, say=graph.topics.said.append)
-    assert committed(graph, f"{topic}-copy") == list(range(60))
+    assert committed(graph.topics.bootstrap, f"{topic}-copy") == list(range(60))
     assert graph.said("was there already")
     # Without its checkpoint the flow would write all of it again.
     shutil.rmtree(graph.folder / "checkpoints")
     with pytest.raises(InvalidPipeline, match=r"another checkpoint, which is gone.*trioka.ledger = 'restart'"):
         pipeline.run(once=True)
-    assert len(committed(graph, f"{topic}-copy")) == 60
+    assert len(committed(graph.topics.bootstrap, f"{topic}-copy")) == 60
 
 
 @pytest.mark.nightly
@@ -376,7 +362,7 @@ def test_the_short_form_writes_a_topic_by_transactions_too(graph: GraphHarness, 
     graph.topics.run(**values)
     untick(graph.folder / "checkpoints" / topic / "records")
     graph.topics.run(**values)
-    assert committed(graph, f"{topic}-copy") == list(range(60))
+    assert committed(graph.topics.bootstrap, f"{topic}-copy") == list(range(60))
     assert graph.said("was there already")
 
 
