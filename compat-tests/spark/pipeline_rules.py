@@ -18,8 +18,10 @@ from trioka.pipeline.errors import PipelineFailed
 from trioka.pipeline.expectations import judge
 from trioka.pipeline.expectations.judge import Judge
 from trioka.pipeline.expectations.rules import Expectation
+from trioka.pipeline.flows import batch_plan
 from trioka.pipeline.runner import backfill, stages
 from trioka.pipeline.runner.run import spark_for
+from trioka.pipeline.runner.session import source_options
 from trioka.pipeline.sources.offsets import Commit
 from trioka.pipeline.tables import sinks
 from trioka.pipeline.tables.delivery import always
@@ -27,6 +29,7 @@ from trioka.pipeline.tables.delivery import always
 ARE_ALL_WANTED = bool(os.environ.get("TRIOKA_SPARK_ALL"))
 TABLE = {"kind": "parquet", "path": "table"}
 NUMBERS = itertools.count()
+REST = ("topic", "partition", "timestamp", "timestampType")  # of the columns of the connector
 Rule = Callable[[ModuleType, PipelineHarness, SparkSession], None]
 
 
@@ -148,6 +151,21 @@ def a_bounded_read_ends_at_its_end(module: ModuleType, workshop: PipelineHarness
     assert sorted((row["partition"], row["offset"]) for row in read) == [(0, 1), (0, 2), (1, 0), (1, 1)]
 
 
+def a_flow_is_computed_from_a_batch_of_its_source(
+    module: ModuleType, workshop: PipelineHarness, spark: SparkSession
+) -> None:
+    options = source_options(workshop.bootstrap, subscribe="t")
+    stream = spark.readStream.format("kafka").options(**options).load()
+    stream.createOrReplaceTempView("plain_stream")
+    rows = spark.sql("SELECT offset * 10 AS id, cast(value AS STRING) AS text FROM plain_stream WHERE offset > 0")
+    given = spark.createDataFrame([(b"b", 1), (b"a", 0)], "value BINARY, offset BIGINT")
+    batch = given.selectExpr("cast(null AS BINARY) AS key", "*", *("0 AS " + name for name in REST))
+    assert module.source_of(rows) == options
+    assert [tuple(row) for row in module.over_batch(rows, batch).collect()] == [(10, "b")]
+    assert module.source_of(rows.groupBy("id").count()) is None
+    assert module.source_of(rows.union(rows)) is None
+
+
 ALL: list[tuple[Rule, ModuleType, list[tuple[str, str]]]] = [
     (
         refused_records_stop_nothing,
@@ -176,6 +194,14 @@ ALL: list[tuple[Rule, ModuleType, list[tuple[str, str]]]] = [
                 "rounded = is_rounded(record[decimal.name], read[decimal.name], decimal.dataType)",
                 "rounded = F.lit(False)",
             )
+        ],
+    ),
+    (
+        a_flow_is_computed_from_a_batch_of_its_source,
+        batch_plan,
+        [
+            ("if is_kafka_stream(plan):", "if False:"),
+            ("len(sources) == 1 and state_of(rows).can_be_made_anew", "sources"),
         ],
     ),
     (added_columns_are_taken_in, sinks, [("        if new:\n", "        if False:\n")]),
