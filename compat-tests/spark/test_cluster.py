@@ -79,8 +79,9 @@ def executors(of: Cluster) -> list[psutil.Process]:
 
 @pytest.mark.nightly
 def test_a_graph_runs_on_two_workers_with_its_modules_though_an_executor_is_killed(
-    broker: TriokaProcess, standalone: Cluster, tmp_path: Path
+    broker: TriokaProcess, standalone: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_IP", HOST)  # of the driver
     graph = GraphHarness(topics=PipelineHarness(folder=tmp_path, bootstrap=broker.bootstrap))
     graph.topics.topic("numbers", [{"id": number} for number in range(RECORDS)])
     graph.topics.topic("copy", partitions=2)
