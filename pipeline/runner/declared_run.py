@@ -95,8 +95,8 @@ class Run:
         state = state_of(placeholder)
         rows_of(self._spark, declared).analyse(placeholder)
         self._checkpoint.take()
+        topics = Topics(declared.source.brokers, self._checkpoint)
         try:
-            topics = Topics(declared.source.brokers, self._checkpoint)
             found = StartOffsets(self._spark, declared, self._checkpoint, topics, state)
             starts = found.find()
             is_one = state.can_be_made_anew and self._checkpoint.is_new(DEAD_LETTERS)
@@ -109,6 +109,7 @@ class Run:
             runner.watch(stop, self._is_going)
         finally:
             runner.close()
+            topics.__exit__()
             with suppress(PySparkException, Py4JError, OSError):  # the JVM may have ended, which released everything
                 self._late.end(self._records())
                 self._checkpoint.release()
