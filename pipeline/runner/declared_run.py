@@ -112,6 +112,7 @@ class Run:
             topics.__exit__()
             with suppress(PySparkException, Py4JError, OSError):  # the JVM may have ended, which released everything
                 self._late.end(self._records())
+            with suppress(Py4JError, OSError):
                 self._checkpoint.release()
 
     def _plans(self, starts: Mapping[str, Ends], written: Ends, *, is_one: bool) -> Sequence[FlowPlan]:
