@@ -460,6 +460,24 @@ def test_schemas_come_from_a_registry_and_what_it_does_not_know_stops_nothing(
 # -- SQL that fails on a value -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
+def test_fields_of_any_type_are_variants_in_an_iceberg_table(
+    workshop: PipelineHarness, spark: SparkSession, topic: str
+) -> None:
+    workshop.topic(topic, [{"id": 1}, {"id": 2}])
+    values = {
+        "name": topic,
+        "source": {"topics": [topic]},
+        "sink": workshop.iceberg_sink("variants"),
+        "dead_letters": DISCARD,
+    }
+    workshop.run(**values, decode={"format": "json", "schema": "id BIGINT NOT NULL"})
+    workshop.send(topic, [{"id": 3, "data": {"a": [1, "x"]}}, {"id": 4, "data": 2.5}])
+    pipeline = workshop.run(**values, decode={"format": "json", "schema": "id BIGINT NOT NULL, data VARIANT"})
+    found = pipeline.frame(spark).selectExpr("id", "to_json(data) AS data").collect()
+    assert {row["id"]: row["data"] for row in found} == {1: None, 2: None, 3: '{"a":[1,"x"]}', 4: "2.5"}
+
+
 def test_json_schemas_and_protobuf_schemas_come_from_a_registry(workshop: PipelineHarness, topic: str) -> None:
     schema = {
         "type": "object",
