@@ -192,7 +192,8 @@ class IcebergTable:
         """Stage table writes inside of it as a snapshot that readers do not see. The attempt's name identifies it."""
         attempt = uuid.uuid4().hex
         settings = {
-            "spark.wap.id": commit.name,
+            # Iceberg publishes an id once, and the flows of a shared read have the same run and batch.
+            "spark.wap.id": f"{commit.pipeline}-{commit.name}",
             f"spark.sql.iceberg.snapshot-property.{COMMIT_PROPERTY}": commit.to_json(),
             f"spark.sql.iceberg.snapshot-property.{ATTEMPT_PROPERTY}": attempt,
         }
