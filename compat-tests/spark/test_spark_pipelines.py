@@ -103,8 +103,11 @@ def test_definition_files_run_unchanged_by_spark_pipelines(broker: TriokaProcess
         "PYTHONPATH": os.pathsep.join([str(library()), *sys.path]),
     }
     script = Path(sys.executable).with_name("spark-pipelines")
-    namespace: list[str | Path] = [sys.executable, "-c", NAMESPACE]
-    for command in (namespace, [script, "run", "--spec", tmp_path / "spark-pipeline.yml"]):
+    commands: list[list[str | Path]] = [
+        [sys.executable, "-c", NAMESPACE],
+        [script, "run", "--spec", tmp_path / "spark-pipeline.yml"],
+    ]
+    for command in commands:
         done = subprocess.run(
             command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
