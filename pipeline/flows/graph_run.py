@@ -27,6 +27,7 @@ from ..installation.cache import Unavailable
 from ..runner.checkpoint import Checkpoint, local_path
 from ..runner.group_progress import GroupProgress
 from ..runner.run import explained
+from ..runner.store_lock import LockLost
 from ..sources.brokers import Brokers
 from ..tables.topic_transactions import TopicTarget, is_exactly_once
 from .events import EventLog
@@ -287,6 +288,8 @@ class GraphRun:
 
     def _query_failed(self, query: FlowQuery, error: Exception) -> None:
         """A flow that fails by itself is named, and the others of its read go on; an error of the read is of all."""
+        if isinstance(error, LockLost):
+            raise error
         failed = query.failed if query.failure is not None else None
         for delivery in [failed] if failed is not None else query.deliveries:
             self._fail(delivery.plan.flow, error)

@@ -142,7 +142,7 @@ class Checkpoint:
             return None
 
     def confirm_taken(self) -> None:
-        """Raise `PipelineFailed` if another driver may have the checkpoint by now."""
+        """Raise `LockLost` if another driver may have the checkpoint by now."""
         if self._store_lock is not None:
             self._store_lock.confirm()
 

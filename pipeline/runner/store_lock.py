@@ -34,6 +34,10 @@ HADOOP_KEYS = {
 }
 
 
+class LockLost(PipelineFailed):
+    """Another driver may have the checkpoint, so this one must stop as a whole."""
+
+
 def has_store_lock(address: str) -> bool:
     return address.partition("://")[0] in SCHEMES
 
@@ -103,9 +107,9 @@ class StoreLock:
         self._thread.start()
 
     def confirm(self) -> None:
-        """Raise `PipelineFailed` if another driver may have the lock by now."""
+        """Raise `LockLost` if another driver may have the lock by now."""
         if self._is_lost or self._clock() - self._written > LEASE_S - MARGIN_S:
-            raise PipelineFailed(
+            raise LockLost(
                 f"The lock of the checkpoint {self._address} is lost: another driver has it, or the store did not "
                 f"answer for {LEASE_S - MARGIN_S:.0f} s. Nothing more is written."
             )
