@@ -7,6 +7,7 @@ print(shop.check())                                  # the graph as text, analys
 shop.run(once=True)
 """
 
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -115,6 +116,7 @@ class GraphPipeline:
     @contextmanager
     def _session(self, master: str, settings: Mapping[str, str] | None) -> "Iterator[SparkSession]":
         from .runner.run import spark_with
+        from .runner.session import is_local
         from .tables.delivery import catalog_of
 
         spec = self.spec
@@ -124,7 +126,22 @@ class GraphPipeline:
         ) as spark:
             before = spark.catalog.currentCatalog()
             try:
-                yield spark
+                if is_local(master):
+                    yield spark
+                else:
+                    with self._modules_sent(spark):
+                        yield spark
             finally:
                 if spark.sparkContext._jsc is not None:  # a session that was there before goes on
                     spark.catalog.setCurrentCatalog(before)
+
+    @contextmanager
+    def _modules_sent(self, spark: "SparkSession") -> Iterator[None]:
+        """The workers of a cluster can import the modules beside the definitions, which they fetch when they start."""
+        from .package import write_package
+
+        with tempfile.TemporaryDirectory(prefix="trioka-package-") as folder:
+            package = Path(folder) / f"{self.spec.name}.zip"
+            write_package(self.spec, package)
+            spark.sparkContext.addPyFile(str(package))
+            yield

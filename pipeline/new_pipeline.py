@@ -9,6 +9,7 @@ from .declaration.inference import NotJson, infer
 from .errors import InvalidPipeline
 from .installation.cache import Unreachable
 from .sources.broker_view import BrokerView
+from .sources.brokers import Brokers
 
 SAMPLES = 200
 SAMPLE_TIMEOUT_MS = 3000
@@ -66,7 +67,7 @@ def new_pipeline(topic: str, bootstrap: str, file: Path) -> str:
 
 def sampled(topic: str, bootstrap: str) -> list[bytes | None]:
     """The newest records of each partition, a few hundred in all."""
-    with BrokerView(bootstrap) as view:
+    with BrokerView(Brokers(bootstrap=bootstrap)) as view:
         there = view.partitions()
         if topic not in there:
             raise InvalidPipeline(view.missing(topic, there))

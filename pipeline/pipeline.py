@@ -83,13 +83,24 @@ class Pipeline:
         stop: threading.Event | None = None,
         began: Callable[[], None] = lambda: None,
         events: Path | None = None,
+        metrics_port: int = 0,
     ) -> None:
         """Run until `stop` is set; with `once`, until the records that exist now have been read. Calls `began` when the
         stream runs. `events` is a file for the log of batches.
         """
         from .runner.declared_run import run
 
-        run(self.declared, once=once, master=master, settings=settings, say=say, stop=stop, began=began, events=events)
+        run(
+            self.declared,
+            once=once,
+            master=master,
+            settings=settings,
+            say=say,
+            stop=stop,
+            began=began,
+            events=events,
+            metrics_port=metrics_port,
+        )
 
     def analyse(self, *, master: str = LOCAL_MASTER, settings: Mapping[str, str] | None = None) -> None:
         """Let Spark analyse SQL, rules and the sink's columns, without reading or writing anything."""
@@ -118,9 +129,9 @@ class Pipeline:
 
     def drawing(self) -> "Drawing":
         """The pipeline as a graph: its topics, its table, and its dead letters."""
-        from .declaration.drawing import drawing_of
+        from .declaration.graph import declared_drawing
 
-        return drawing_of(self.declared)
+        return declared_drawing(self.declared)
 
     def backfill(
         self,
@@ -149,7 +160,7 @@ class Pipeline:
         from .runner.checkpoint import offsets_reached
         from .sources.broker_view import BrokerView
 
-        with BrokerView(self.declared.source.bootstrap) as view:
+        with BrokerView(self.declared.source.brokers) as view:
             try:
                 committed = view.committed(self.declared.group)
             except Unavailable:  # a broker without groups

@@ -6,6 +6,7 @@
     trioka pipeline check FILE              print its errors, or its plan; --sql: analysed by Spark
     trioka pipeline graph FILE              its tables, views and sinks as text or SVG
     trioka pipeline run FILE                until Ctrl-C; --once: until all existing records were read
+    trioka pipeline package FILE            a graph with its modules as a zip file, for a cluster
     trioka pipeline backfill FILE           a bounded range, in parallel to the stream
     trioka pipeline lag FILE                the lag of its group
     trioka pipeline example                 orders, revenue per minute, a table and a picture: all of it, in one command
@@ -94,7 +95,7 @@ def graph(file: Path, bootstrap: str | None, debug: bool, svg: Path | None) -> N
 @DEBUG
 @click.option("--once", is_flag=True, help="Read all records that are there now, then end.")
 @click.option("--events", type=click.Path(path_type=Path, dir_okay=False), help="Write events as JSON to this file.")
-@click.option("--metrics-port", type=click.IntRange(0, 65535), default=0, help="Serve Prometheus metrics (graphs).")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), default=0, help="Serve Prometheus metrics.")
 def run(
     file: Path,
     bootstrap: str | None,
@@ -107,29 +108,17 @@ def run(
 ) -> None:
     """Run the pipeline in FILE until Ctrl-C."""
     with explained(debug=debug), Signals() as signals:
-        settings = settings_of(conf)
-        if is_graph(file):
-            with use_brokers(bootstrap):
-                GraphPipeline.read(file).run(
-                    once=once,
-                    master=master,
-                    settings=settings,
-                    say=talk,
-                    stop=signals.stop,
-                    began=signals.streaming,
-                    events=events,
-                    metrics_port=metrics_port,
-                )
-        else:
-            declared = Pipeline.read(file, bootstrap=bootstrap)
-            declared.run(
+        with use_brokers(bootstrap):
+            read = GraphPipeline.read(file) if is_graph(file) else Pipeline.read(file, bootstrap=bootstrap)
+            read.run(
                 once=once,
                 master=master,
-                settings=settings,
+                settings=settings_of(conf),
                 say=talk,
                 stop=signals.stop,
                 began=signals.streaming,
                 events=events,
+                metrics_port=metrics_port,
             )
         if signals.stop.is_set():
             talk("stopped; the next start goes on from the last batch")
@@ -238,6 +227,22 @@ def maintain(
                 GraphPipeline.read(file).maintain(keep=days, master=master, settings=settings, say=talk)
         else:
             Pipeline.read(file, bootstrap=bootstrap).maintain(keep=days, master=master, settings=settings, say=talk)
+
+
+@pipeline.command()
+@FILE
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file; NAME.zip if not said.")
+def package(file: Path, output: Path | None) -> None:
+    """Pack the graph in FILE and the modules beside it, for --py-files and addPyFile."""
+    from .package import write_package
+
+    with explained():
+        if not is_graph(file):
+            raise InvalidPipeline(f"{file} is the short form, which has no Python to pack: the file is enough.")
+        spec = GraphPipeline.read(file).spec
+        target = output or Path(f"{spec.name}.zip")
+        count = write_package(spec, target)
+        talk(f"{target} has {count} files")
 
 
 @pipeline.command()

@@ -1,4 +1,4 @@
-"""What tests of pipelines share: for each file of tests one broker, and one JVM with one session."""
+"""What tests of pipelines share: for each file of tests one broker, and for all one JVM with one session."""
 
 import gc
 import itertools
@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 from trioka_process import TriokaProcess
 
-from spark.pipelines import PipelineHarness, own_jvm
+from spark.pipelines import PipelineHarness, SharedJvm
 
 
 @pytest.fixture(autouse=True)
@@ -24,10 +24,16 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TriokaProcess]:
         yield process
 
 
+@pytest.fixture(scope="session")
+def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedJvm]:
+    shared = SharedJvm(tmp_path_factory.mktemp("warehouse"))
+    yield shared
+    shared.close()
+
+
 @pytest.fixture(scope="module")
-def spark(apache_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    with own_jvm(tmp_path_factory.mktemp("warehouse")) as started:
-        yield started
+def spark(apache_kafka: None, jvm: SharedJvm) -> SparkSession:
+    return jvm.session()
 
 
 @pytest.fixture(scope="module")

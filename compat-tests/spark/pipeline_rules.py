@@ -7,6 +7,7 @@ first fault of each; `TRIOKA_SPARK_ALL` runs all of them.
 import itertools
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import ModuleType
 
 import pytest
@@ -15,9 +16,12 @@ from pyspark.sql import DataFrame, SparkSession
 from spark.pipelines import PipelineHarness
 from trioka.pipeline.errors import PipelineFailed
 from trioka.pipeline.expectations import judge
+from trioka.pipeline.expectations.judge import Judge
 from trioka.pipeline.expectations.rules import Expectation
+from trioka.pipeline.flows import batch_plan
 from trioka.pipeline.runner import backfill, stages
 from trioka.pipeline.runner.run import spark_for
+from trioka.pipeline.runner.session import source_options
 from trioka.pipeline.sources.offsets import Commit
 from trioka.pipeline.tables import sinks
 from trioka.pipeline.tables.delivery import always
@@ -25,6 +29,7 @@ from trioka.pipeline.tables.delivery import always
 ARE_ALL_WANTED = bool(os.environ.get("TRIOKA_SPARK_ALL"))
 TABLE = {"kind": "parquet", "path": "table"}
 NUMBERS = itertools.count()
+REST = ("topic", "partition", "timestamp", "timestampType")  # of the columns of the connector
 Rule = Callable[[ModuleType, PipelineHarness, SparkSession], None]
 
 
@@ -58,16 +63,32 @@ def rows_are_judged_and_counted(module: ModuleType, workshop: PipelineHarness, s
     number = Expectation(name="a number", condition="cast(text AS INT) > 0", action="drop")
     whole = Expectation(name="whole", condition="cast(text AS INT) IS NOT NULL", action="warn")
     small = Expectation(name="small", condition="text < '5'", action="warn")
-    with module.judged(rows, [number, small, whole], "flow") as found:
-        assert sorted(row["id"] for row in found.accepted.collect()) == [0, 4]
-        assert (found.counts.records, found.counts.refused) == (5, 3)
-        assert found.counts.broken == {"a number": 3, "small": 3, "whole": 2}
-        letters = module.letters_of(module.beyond(found.refused, {"t": {0: 2}}), "flow").collect()
-        assert sorted(row["kafka_offset"] for row in letters) == [2, 3]
+    judge = module.Judge([number, small, whole], "flow")
+    clean = rows.where("id IN (0, 4)")
+    for given, is_cached in ((clean, True), (rows, False), (rows, True)):  # after a clean batch, none is cached
+        with judge.judged(given, is_seen_later=True) as found:
+            assert sorted(row["id"] for row in found.accepted.collect()) == [0, 4]
+            verdict = found.verdict()
+            assert (verdict.is_cached, verdict.reads) == (is_cached, 1)
+            if given is clean:
+                assert (verdict.counts.records, verdict.refused) == (2, None)
+                continue
+            assert (verdict.counts.records, verdict.counts.refused) == (5, 3)
+            assert verdict.counts.broken == {"a number": 3, "small": 3, "whole": 2}
+            letters = module.letters_of(module.beyond(verdict.refused, {"t": {0: 2}}), "flow").collect()
+            assert sorted(row["kafka_offset"] for row in letters) == [2, 3]
     strict = Expectation(name="small ids", condition="id < 4", action="fail")
-    failing = module.judged(rows, [strict], "flow")
-    with pytest.raises(PipelineFailed, match="'small ids' of the flow flow fails for 1 of 5 rows"), failing:
-        pass
+    judge = module.Judge([strict], "flow")
+    for given in (rows, rows.where("id < 4"), rows):  # cached, then counted on the way
+        expected = "'small ids' of the flow flow fails for 1 of 5 rows"
+        with pytest.raises(PipelineFailed, match=expected) if given is rows else nullcontext():
+            _computed(judge, given)
+
+
+def _computed(judge: Judge, rows: DataFrame) -> None:
+    with judge.judged(rows, is_seen_later=True) as found:
+        found.accepted.collect()
+        found.verdict()
 
 
 def no_decimal_is_rounded(module: ModuleType, workshop: PipelineHarness, spark: SparkSession) -> None:
@@ -130,6 +151,21 @@ def a_bounded_read_ends_at_its_end(module: ModuleType, workshop: PipelineHarness
     assert sorted((row["partition"], row["offset"]) for row in read) == [(0, 1), (0, 2), (1, 0), (1, 1)]
 
 
+def a_flow_is_computed_from_a_batch_of_its_source(
+    module: ModuleType, workshop: PipelineHarness, spark: SparkSession
+) -> None:
+    options = source_options(workshop.bootstrap, subscribe="t")
+    stream = spark.readStream.format("kafka").options(**options).load()
+    stream.createOrReplaceTempView("plain_stream")
+    rows = spark.sql("SELECT offset * 10 AS id, cast(value AS STRING) AS text FROM plain_stream WHERE offset > 0")
+    given = spark.createDataFrame([(b"b", 1), (b"a", 0)], "value BINARY, offset BIGINT")
+    batch = given.selectExpr("cast(null AS BINARY) AS key", "*", *("0 AS " + name for name in REST))
+    assert module.source_of(rows) == options
+    assert [tuple(row) for row in module.over_batch(rows, batch).collect()] == [(10, "b")]
+    assert module.source_of(rows.groupBy("id").count()) is None
+    assert module.source_of(rows.union(rows)) is None
+
+
 ALL: list[tuple[Rule, ModuleType, list[tuple[str, str]]]] = [
     (
         refused_records_stop_nothing,
@@ -147,6 +183,7 @@ ALL: list[tuple[Rule, ModuleType, list[tuple[str, str]]]] = [
             ('if rule.action == "drop":', "if True:"),
             ('if rule.action == "fail" and counts.broken[rule.name]:', "if False:"),
             ('is_of & (F.col("kafka_offset") < end)', "is_of"),
+            ("self._expects_refused = counts.refused > 0", "pass"),
         ],
     ),
     (
@@ -157,6 +194,14 @@ ALL: list[tuple[Rule, ModuleType, list[tuple[str, str]]]] = [
                 "rounded = is_rounded(record[decimal.name], read[decimal.name], decimal.dataType)",
                 "rounded = F.lit(False)",
             )
+        ],
+    ),
+    (
+        a_flow_is_computed_from_a_batch_of_its_source,
+        batch_plan,
+        [
+            ("if is_kafka_stream(plan):", "if False:"),
+            ("len(sources) == 1 and state_of(rows).can_be_made_anew", "sources"),
         ],
     ),
     (added_columns_are_taken_in, sinks, [("        if new:\n", "        if False:\n")]),

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,22 +38,34 @@ COMMAND = [sys.executable, "-m", "trioka.pipeline", "pipeline"]
 Message = bytes | None | dict[str, Any]
 
 
-@contextmanager
-def own_jvm(warehouse: Path) -> Iterator[SparkSession]:
-    """A session in a JVM of its own, since one that another file of tests began has other jars."""
-    _end_jvm()
-    try:
-        spark = session("pipelines", master="local[2]", iceberg=True, warehouse=warehouse, settings=QUICK)
-    except Unavailable as missing:
-        unavailable(missing)
-    try:
-        yield spark
-    finally:
-        spark.stop()
-        _end_jvm()
+class SharedJvm:
+    """A session for all files of tests of one process: a JVM takes seconds to start, and more to warm up. A file that
+    needs other jars ends it, and the next one starts it again.
+    """
+
+    def __init__(self, warehouse: Path) -> None:
+        self._warehouse = warehouse
+        self._session: SparkSession | None = None
+
+    def session(self) -> SparkSession:
+        if self._session is None or self._session.sparkContext._jsc is None:
+            end_jvm()
+            try:
+                self._session = session(
+                    "pipelines", master="local[2]", iceberg=True, warehouse=self._warehouse, settings=QUICK
+                )
+            except Unavailable as missing:
+                unavailable(missing)
+        assert self._session is not None, "unavailable() ends the test"
+        return self._session
+
+    def close(self) -> None:
+        if self._session is not None and self._session.sparkContext._jsc is not None:
+            self._session.stop()
+            end_jvm()
 
 
-def _end_jvm() -> None:
+def end_jvm() -> None:
     gateway: Any = SparkContext._gateway
     if gateway is not None:
         gateway.shutdown()
@@ -143,6 +155,20 @@ def _local(address: str) -> Path:
     return Path(address.removeprefix("file:"))
 
 
+def committed(bootstrap: str, topic: str) -> list[int]:
+    """What a reader of committed records sees, in the order of the numbers that are their values."""
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed", group_id=None)
+    places = [TopicPartition(topic, one) for one in consumer.partitions_for_topic(topic)]
+    consumer.assign(places)
+    consumer.seek_to_beginning()
+    ends = consumer.end_offsets(places)  # of what is committed
+    found: list[int] = []
+    while any(consumer.position(place) < ends[place] for place in places):
+        found += [int(one.value) for batch in consumer.poll(timeout_ms=500).values() for one in batch]
+    consumer.close()
+    return sorted(found)
+
+
 def untick(query: Path) -> None:
     """As if the driver had died between the delivery of the last batch and its tick."""
     last = max((query / "commits").glob("[0-9]*"), key=lambda one: int(one.name))
@@ -153,7 +179,7 @@ def untick(query: Path) -> None:
 class Driver:
     """`trioka pipeline run FILE` in a process of its own."""
 
-    def __init__(self, file: Path, bootstrap: str, *options: str) -> None:
+    def __init__(self, file: Path, bootstrap: str, *options: str, master: str = "local[2]") -> None:
         settings = [part for key, value in QUICK.items() for part in ("--conf", f"{key}={value}")]
         command = [
             *COMMAND,
@@ -162,7 +188,7 @@ class Driver:
             "--bootstrap-server",
             bootstrap,
             "--master",
-            "local[2]",
+            master,
             *settings,
             *options,
         ]

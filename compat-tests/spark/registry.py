@@ -4,19 +4,22 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
+from typing import Any
 
 
 class Registry:
-    """Use it in a `with`. A path that is not among `schemas` is not known, and one with an empty text fails."""
+    """Use it in a `with`. A path that is not among `schemas` is not known, and one with an empty text fails. A schema
+    that is not of Avro is a dictionary, with its type and its references.
+    """
 
     def __init__(self) -> None:
-        self.schemas: dict[str, str] = {}
+        self.schemas: dict[str, str | dict[str, Any]] = {}
         schemas = self.schemas
 
         class Answer(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 found = schemas.get(self.path)
-                body = json.dumps({"schema": found}).encode()
+                body = json.dumps(found if isinstance(found, dict) else {"schema": found}).encode()
                 self.send_response(404 if found is None else 200 if found else 500)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient
 from pyspark.sql import SparkSession
 
 from spark.graphs import GraphHarness
-from spark.pipelines import Message, PipelineHarness, untick
+from spark.pipelines import Message, PipelineHarness, committed, untick
 from trioka.pipeline.changes.merge_rule import Change, current_rows, history
 from trioka.pipeline.errors import InvalidPipeline, PipelineFailed
 
@@ -197,8 +197,70 @@ def test_a_flow_that_fails_is_named_and_the_rest_goes_on_if_the_policy_says_so(g
     assert raised.value.exit_code == 1
     assert ids(graph.rows("lenient")) == [0, 1, 2, 3]
     assert graph.said("after_strict: not started, because what it reads has failed")
+    # Both read the topic once, until one of them failed: it left with a copy of the checkpoint.
+    checkpoint = graph.folder / "checkpoints" / "shop"
+    assert json.loads((checkpoint / "reads" / "strict" / "flows.json").read_text()) == {"flows": ["lenient"]}
+    assert (checkpoint / "flows" / "strict" / "records" / "offsets" / "0").exists()
     with pytest.raises(PipelineFailed, match="of the flow strict fails for 1 of 4 rows"):
         graph.run(definitions)
+    graph.topics.send(topic, [order(4, amount=1)])
+    graph.run(definitions.replace("amount < 3", "amount < 9"))
+    assert [ids(graph.rows(name)) for name in ("strict", "after_strict", "lenient")] == [[0, 1, 2, 3, 4]] * 3
+
+
+def test_flows_that_read_one_topic_share_one_read_and_each_batch_is_in_each_target_once(
+    graph: GraphHarness, topic: str
+) -> None:
+    graph.topics.topic(topic, [order(id, amount=id) for id in range(20)])
+    definitions = f"""
+    @dp.temporary_view
+    def source():
+        options = {{"maxOffsetsPerTrigger": "10"}}
+        return read_topic("{topic}", schema="id BIGINT NOT NULL, amount DOUBLE", bootstrap=BROKERS, options=options)
+
+    dp.create_streaming_table("small")
+
+    @dp.table
+    @expect_or_drop("large", "amount >= 12")
+    @dead_letters("refused")
+    def large():
+        return spark.readStream.table("source")
+
+    @dp.append_flow(target="small")
+    def below():
+        return spark.readStream.table("source").where("kafka_refused IS NULL AND amount < 6").select("id")
+
+    @dp.append_flow(target="small")
+    @expect_or_drop("small", "amount < 12")
+    @dead_letters("refused")
+    def middle():
+        rows = spark.readStream.table("source").where("amount BETWEEN 6 AND 14")
+        return rows.select("id", "amount", "kafka_refused")
+
+    dp.create_streaming_table("refused")
+    """
+    pipeline = graph.run(definitions)
+    read = graph.folder / "checkpoints/shop/reads/large"
+    assert json.loads((read / "flows.json").read_text()) == {"flows": ["large", "below", "middle"]}
+    assert sum(one.name.isdigit() for one in (read / "records" / "offsets").iterdir()) == 2
+
+    def counted() -> list[list[int]]:
+        refused = [json.loads(row["row"]) for row in graph.rows("refused")]
+        return [ids(graph.rows("large")), ids(graph.rows("small")), ids(refused)]
+
+    expected = [list(range(12, 20)), list(range(12)), sorted([*range(12), 12, 13, 14])]
+    assert counted() == expected
+    # As if the driver had died before Spark noted the last batch.
+    untick(read / "records")
+    pipeline.run(once=True, say=graph.topics.said.append)
+    assert counted() == expected
+    assert len(graph.said("was there already")) == 3
+    # Without the checkpoint each flow goes on by itself, from the progress in its table.
+    shutil.rmtree(graph.folder / "checkpoints")
+    graph.topics.send(topic, [order(20, amount=20), order(21, amount=1)])
+    pipeline.run(once=True)
+    assert counted() == [[*range(12, 21)], [*range(12), 21], [*range(15), 21]]
+    assert not (graph.folder / "checkpoints/shop/reads").exists()
 
 
 @pytest.mark.nightly
@@ -273,20 +335,6 @@ def copied():
 """
 
 
-def committed(graph: GraphHarness, topic: str) -> list[int]:
-    """What a reader of committed records sees, in the order of the keys."""
-    consumer = KafkaConsumer(bootstrap_servers=graph.topics.bootstrap, isolation_level="read_committed", group_id=None)
-    places = [TopicPartition(topic, one) for one in consumer.partitions_for_topic(topic)]
-    consumer.assign(places)
-    consumer.seek_to_beginning()
-    ends = consumer.end_offsets(places)  # of what is committed
-    found: list[int] = []
-    while any(consumer.position(place) < ends[place] for place in places):
-        found += [int(one.value) for batch in consumer.poll(timeout_ms=500).values() for one in batch]
-    consumer.close()
-    return sorted(found)
-
-
 def test_each_row_is_in_a_topic_once_for_readers_of_committed_records(graph: GraphHarness, topic: str) -> None:
     graph.topics.topic(topic, [{"id": id} for id in range(60)])
     graph.topics.topic(f"{topic}-copy", partitions=3)
@@ -294,17 +342,17 @@ def test_each_row_is_in_a_topic_once_for_readers_of_committed_records(graph: Gra
     with pytest.raises(PipelineFailed, match="copied"):
         graph.run(definitions)
     pipeline = graph.run(definitions)
-    assert committed(graph, f"{topic}-copy") == list(range(60))
+    assert committed(graph.topics.bootstrap, f"{topic}-copy") == list(range(60))
     # A batch whose driver died before Spark noted it comes again, and writes nothing.
     untick(graph.folder / "checkpoints/shop/flows/copied/records")
     pipeline.run(once=True, say=graph.topics.said.append)
-    assert committed(graph, f"{topic}-copy") == list(range(60))
+    assert committed(graph.topics.bootstrap, f"{topic}-copy") == list(range(60))
     assert graph.said("was there already")
     # Without its checkpoint the flow would write all of it again.
     shutil.rmtree(graph.folder / "checkpoints")
     with pytest.raises(InvalidPipeline, match=r"another checkpoint, which is gone.*trioka.ledger = 'restart'"):
         pipeline.run(once=True)
-    assert len(committed(graph, f"{topic}-copy")) == 60
+    assert len(committed(graph.topics.bootstrap, f"{topic}-copy")) == 60
 
 
 @pytest.mark.nightly
@@ -321,7 +369,7 @@ def test_the_short_form_writes_a_topic_by_transactions_too(graph: GraphHarness, 
     graph.topics.run(**values)
     untick(graph.folder / "checkpoints" / topic / "records")
     graph.topics.run(**values)
-    assert committed(graph, f"{topic}-copy") == list(range(60))
+    assert committed(graph.topics.bootstrap, f"{topic}-copy") == list(range(60))
     assert graph.said("was there already")
 
 

@@ -11,11 +11,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer
 from trioka_process import TriokaProcess
 
 from spark.graphs import GraphHarness
-from spark.pipelines import Driver, PipelineHarness
+from spark.pipelines import Driver, PipelineHarness, committed
 
 KILLS = int(os.environ.get("TRIOKA_SPARK_KILLS", "3"))
 SEED = int(os.environ.get("TRIOKA_SEED", "20261116"))
@@ -94,13 +93,4 @@ def test_each_row_is_once_in_every_target_of_a_graph_whose_driver_is_killed(
     assert sorted(row["id"] for row in graph.rows("after_orders")) == GOOD
     dead = sorted((row["kafka_partition"], row["kafka_offset"]) for row in graph.rows("dead"))
     assert dead == sorted((number % 2, number // 2) for number in range(0, RECORDS, BROKEN_EVERY))
-    consumer = KafkaConsumer(
-        "copy",
-        bootstrap_servers=broker.bootstrap,
-        isolation_level="read_committed",
-        auto_offset_reset="earliest",
-        group_id=None,
-        consumer_timeout_ms=5000,
-    )
-    assert sorted(int(one.value) for one in consumer) == GOOD
-    consumer.close()
+    assert committed(broker.bootstrap, "copy") == GOOD

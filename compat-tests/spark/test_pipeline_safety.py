@@ -225,6 +225,26 @@ def test_a_checkpoint_that_is_older_than_the_table_stops_the_pipeline(workshop: 
 # -- topics that are other ones ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("file", ["start.json", "topics.json", "records/metadata", "records/offsets/0"])
+def test_a_damaged_file_of_a_checkpoint_is_one_sentence_and_loses_nothing(
+    workshop: PipelineHarness, topic: str, file: str
+) -> None:
+    workshop.topic(topic, numbers(4))
+    values = {"name": topic, "source": {"topics": [topic]}, "decode": JSON, "sink": TABLE, "dead_letters": DISCARD}
+    workshop.run(**values, checkpoint="checkpoint")
+    damaged = workshop.folder / "checkpoint" / file
+    damaged.write_text("{")
+    damaged.with_name(f".{damaged.name}.crc").unlink(missing_ok=True)
+    workshop.send(topic, numbers(4, 5))
+    with pytest.raises(PipelineFailed) as raised:
+        workshop.run(**values, checkpoint="checkpoint")
+    assert len(str(raised.value).splitlines()) == 1
+    shutil.rmtree(workshop.folder / "checkpoint")
+    workshop.run(**values, checkpoint="checkpoint")
+    assert sorted(row["id"] for row in workshop.parquet()) == list(range(5))
+
+
 def test_a_topic_that_was_deleted_and_created_again_stops_the_pipeline(workshop: PipelineHarness, topic: str) -> None:
     workshop.topic(topic, numbers(10))
     values = {"name": topic, "source": {"topics": [topic]}, "decode": JSON, "sink": TABLE, "dead_letters": DISCARD}

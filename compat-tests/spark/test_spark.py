@@ -20,6 +20,7 @@ from pathlib import Path
 import pyspark
 import pytest
 from oracle import ApacheKafka, die_with_parent
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from toolchains import unavailable
 from trioka_process import TriokaProcess
@@ -56,12 +57,14 @@ def spark(apache_kafka: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
     result = {**QUICK, "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
     # Whoever runs these tests with another PySpark wants to know that it was that one.
     assert pyspark.__version__ == os.environ.get("TRIOKA_PYSPARK", TESTED_PYSPARK)
+    was_there = SparkContext._active_spark_context is not None  # of another file of tests
     try:
         started = session("compat", master="local[2]", settings=result)
     except Unavailable as missing:
         unavailable(missing)
     yield started
-    started.stop()
+    if not was_there:
+        started.stop()
 
 
 @pytest.fixture(scope="module")
@@ -190,6 +193,7 @@ def test_records_written_while_the_broker_is_killed_are_all_there(place: Place) 
     assert read == {f"v{number}" for number in range(count)}
 
 
+@pytest.mark.nightly  # the kills of pipelines show it in each run
 def test_a_killed_driver_loses_and_repeats_nothing(place: Place) -> None:
     """The driver is killed while it writes a batch of a Parquet file sink, and the broker with it; another driver goes
     on from the checkpoint.

@@ -40,6 +40,8 @@ NOT_OF_ROW = frozenset({REASON, VALUE, *METADATA, *ENVELOPE_COLUMNS})
 class ChangesTarget:
     """The table of a flow of changes. It recognises no batches: a repeated one changes nothing."""
 
+    is_seen_later = False
+
     def __init__(self, spark: SparkSession, sink: IcebergSink, changes: Changes) -> None:
         self._sink = sink
         self._changes = changes

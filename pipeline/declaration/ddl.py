@@ -34,6 +34,7 @@ SIMPLE = frozenset(
         "timestamp_ntz",
         "string",
         "binary",
+        "variant",
     ]
 )
 SIZED = {"decimal": 2, "dec": 2, "numeric": 2, "char": 1, "character": 1, "varchar": 1}

@@ -14,6 +14,7 @@ from typing import Literal
 from trioka.protocol.lazy_dataclass import frozen
 
 from ..expectations.rules import Expectation
+from ..sources.brokers import Brokers, security_of
 from .ddl import Field
 
 # Topic → partition → offset: the format of positions in Spark and in commits.
@@ -47,6 +48,10 @@ class Source:
     stops_on_data_loss: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def brokers(self) -> Brokers:
+        return Brokers(bootstrap=self.bootstrap, security=security_of(self.options))
+
 
 @frozen
 class Raw:
@@ -57,10 +62,15 @@ class Raw:
 
 @frozen
 class Json:
-    """`ddl` is the schema in Spark's syntax, `fields` the result of `ddl.parse`."""
+    """`ddl` is the schema in Spark's syntax, `fields` the result of `ddl.parse`. With a `registry`, both come from the
+    newest JSON Schema of the `subject`, when the pipeline starts. `is_framed`: a schema id precedes the data.
+    """
 
     ddl: str
     fields: tuple[Field, ...]
+    registry: str | None = None
+    subject: str | None = None
+    is_framed: bool = False
     format: Literal["json"] = "json"
 
 
@@ -80,11 +90,15 @@ class Avro:
 
 @frozen
 class Protobuf:
-    """`descriptor` is a compiled FileDescriptorSet, `message` the full name of a message in it."""
+    """`descriptor` is a compiled FileDescriptorSet, `message` the full name of a message in it. With a `registry`, the
+    newest schema of the `subject` is compiled when the pipeline starts, and no `message` is the first one in it.
+    """
 
     descriptor: bytes = field(repr=False)
     message: str
     is_framed: bool
+    registry: str | None = None
+    subject: str | None = None
     format: Literal["protobuf"] = "protobuf"
 
 
@@ -154,7 +168,7 @@ class IcebergSink:
 class TopicSink:
     """`key` and `value` are SQL expressions; without them there is no key, and the value is the row as JSON.
     `is_exactly_once`: batches are written by transactions, into a topic that has each row once for readers of committed
-    records.
+    records. `security` are the source's options of TLS and logins, if the topic is on the same brokers.
     """
 
     topic: str
@@ -162,6 +176,7 @@ class TopicSink:
     key: str | None = None
     value: str | None = None
     is_exactly_once: bool = False
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
     kind: Literal["topic"] = "topic"
 
     @property

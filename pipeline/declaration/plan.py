@@ -57,6 +57,9 @@ def _rule(rule: Expectation) -> str:
 
 def _decoding(decoding: Decoding) -> str:
     match decoding:
+        case Json() | Protobuf() if decoding.registry is not None:
+            kind = "JSON" if isinstance(decoding, Json) else "Protobuf"
+            return f"{kind}, by the newest schema of {decoding.subject} in {decoding.registry}"
         case Json():
             needed = [field.name for field in decoding.fields if field.is_required]
             line = ", ".join(f"{field.name} {field.type}" for field in decoding.fields)

@@ -17,6 +17,7 @@ from typing import Any, cast
 from ..errors import InvalidPipeline
 from ..expectations.rules import Action, Expectation
 from ..sources.bootstrap import DEFAULT_BOOTSTRAP, InvalidAddress, addresses
+from ..sources.brokers import security_of
 from .ddl import InvalidSchema, parse
 from .model import (
     Aggregation,
@@ -213,16 +214,35 @@ class _Reading:
         kind = section.choice("format", ("raw", "json", "avro", "protobuf"), None if section.is_there else "raw")
         made: Decoding = Raw()
         if kind == "json":
-            made = self.json(section)
+            made = self.json(section, source)
         elif kind == "avro":
             made = self.avro(section, source)
         elif kind == "protobuf":
-            made = self.protobuf(section)
+            made = self.protobuf(section, source)
         if kind is not None:
-            section.unread(("schema", "schema_file", "registry", "descriptor", "message", "framing"))
+            section.unread(("schema", "schema_file", "registry", "subject", "descriptor", "message", "framing"))
         return made
 
-    def json(self, section: Section) -> Json:
+    def registry(self, section: Section, source: Source) -> tuple[str | None, str | None]:
+        """The URL of a registry, and the subject whose schema is meant."""
+        registry = section.text("registry")
+        if registry is not None and not re.match(r"https?://\S+$", registry):
+            section.add("registry", f"'{registry}' is not an address that begins with http:// or https://.")
+        subject = section.text("subject")
+        if registry and subject is None and len(source.topics) == 1:
+            subject = f"{source.topics[0]}-value"
+        return registry, subject
+
+    def is_framed(self, section: Section, default: str) -> bool:
+        return section.choice("framing", ("confluent", "none"), default) == "confluent"
+
+    def json(self, section: Section, source: Source) -> Json:
+        registry, subject = self.registry(section, source)
+        is_framed = self.is_framed(section, "none" if registry is None else "confluent")
+        if registry is not None and not {"schema", "schema_file"} & section.values.keys():
+            if subject is None:
+                section.add("subject", "is missing: with several topics it is not clear whose schema is meant.")
+            return Json(ddl="", fields=(), registry=registry, subject=subject, is_framed=is_framed)
         ddl = section.text("schema")
         file = self.content(section, "schema_file")
         if (ddl is None) == (file is None) and "schema_file" not in section.values:
@@ -232,18 +252,14 @@ class _Reading:
         key = "schema" if ddl is not None else "schema_file"
         ddl = ddl if ddl is not None else (file or b"").decode(errors="replace")
         try:
-            return Json(ddl=ddl, fields=parse(ddl) if ddl else ())
+            return Json(ddl=ddl, fields=parse(ddl) if ddl else (), is_framed=is_framed)
         except InvalidSchema as error:
             section.add(key, f"{error}.")
             return Json(ddl=ddl, fields=())
 
     def avro(self, section: Section, source: Source) -> Avro:
-        schema, registry = self.content(section, "schema_file"), section.text("registry")
-        if registry is not None and not re.match(r"https?://\S+$", registry):
-            section.add("registry", f"'{registry}' is not an address that begins with http:// or https://.")
-        subject = section.text("subject")
-        if registry and subject is None and len(source.topics) == 1:
-            subject = f"{source.topics[0]}-value"
+        schema = self.content(section, "schema_file")
+        registry, subject = self.registry(section, source)
         if schema is None and "schema_file" not in section.values:
             if registry is None:
                 section.add("schema_file", "is missing: give a schema file, or the URL of a registry.")
@@ -262,7 +278,7 @@ class _Reading:
             registry=registry,
             subject=subject,
             writers=writers,
-            is_framed=section.choice("framing", ("confluent", "none"), "confluent") == "confluent",
+            is_framed=self.is_framed(section, "confluent"),
         )
 
     def avro_text(self, section: Section, key: str, content: bytes) -> str:
@@ -274,7 +290,14 @@ class _Reading:
             section.add(key, f"is not JSON, which an Avro schema is: {error}.")
         return content.decode(errors="replace")
 
-    def protobuf(self, section: Section) -> Protobuf:
+    def protobuf(self, section: Section, source: Source) -> Protobuf:
+        registry, subject = self.registry(section, source)
+        is_framed = self.is_framed(section, "none" if registry is None else "confluent")
+        if registry is not None and "descriptor" not in section.values:
+            if subject is None:
+                section.add("subject", "is missing: with several topics it is not clear whose schema is meant.")
+            message = section.text("message") or ""
+            return Protobuf(descriptor=b"", message=message, is_framed=is_framed, registry=registry, subject=subject)
         descriptor = self.content(section, "descriptor", MAX_DESCRIPTOR_BYTES)
         if descriptor is None and "descriptor" not in section.values:
             section.add(
@@ -283,7 +306,7 @@ class _Reading:
         return Protobuf(
             descriptor=descriptor or b"",
             message=section.needed_text("message", '"shop.Order"'),
-            is_framed=section.choice("framing", ("none", "confluent"), "none") == "confluent",
+            is_framed=is_framed,
         )
 
     def rules(self) -> tuple[Expectation, ...]:
@@ -381,7 +404,8 @@ class _Reading:
         kind = section.choice("kind", ("topic", "parquet", "iceberg", "console", "discard"))
         made: DeadLetters = Discard()
         if kind == "topic":
-            made = TopicSink(topic=section.topic("topic"), bootstrap=self.address(section, source.bootstrap))
+            address = self.address(section, source.bootstrap)
+            made = TopicSink(topic=section.topic("topic"), bootstrap=address, security=security_for(address, source))
         elif kind != "discard":
             made = self.sink_of(kind, section, source)
         if kind is not None:
@@ -399,9 +423,11 @@ class _Reading:
         if kind == "iceberg":
             return self.iceberg(section)
         if kind == "topic":
+            address = self.address(section, source.bootstrap)
             return TopicSink(
                 topic=section.topic("topic"),
-                bootstrap=self.address(section, source.bootstrap),
+                bootstrap=address,
+                security=security_for(address, source),
                 key=section.text("key"),
                 value=section.text("value"),
                 is_exactly_once=section.choice("delivery", DELIVERIES, "at_least_once") == "exactly_once",
@@ -452,6 +478,11 @@ class _Reading:
             section.add(key, f"{name} has {len(found)} bytes; at most {limit} are read.")
             return None
         return found
+
+
+def security_for(bootstrap: str, source: Source) -> Mapping[str, str]:
+    """The options of TLS and logins of a sink: those of the source, on the same brokers."""
+    return security_of(source.options) if bootstrap == source.bootstrap else {}
 
 
 def _is_source(source: Source, topic: str) -> bool:

@@ -1,15 +1,22 @@
 """Applies expectations to the rows of a batch: which are kept, which are refused and why, and how many break each rule.
 
-The batch is cached before it is counted, so that rows, dead letters and counts come from one read of the source. A
-flow without expectations, and without records that its decoder refused, is not cached.
+A target that shows its rows in a second step, as tables do, gets them in one pass: the rows are counted on their way,
+and what the counts say is known before any row is seen. Only if a row was refused is the batch read once more for the
+dead letters, and the next batches of the flow are cached and then divided, until one has no refused row. Any other
+target, and the first batch of a run, gets rows that were cached and counted before.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from trioka.protocol.lazy_dataclass import frozen
@@ -22,6 +29,9 @@ from .rules import Counts, Expectation
 BROKEN = "__trioka_broken_"
 NOT_DECODED = "the record is decoded"
 MAX_SAMPLE_CHARS = 300
+# Spark reports what it observed by an event of its own, after the rows were written.
+OBSERVED_WITHIN_S = 30
+RECORDS, REFUSED, UNDECODED = "records", "refused", "undecoded"
 # The columns of a table of dead letters. Kafka's are null if the refused row does not have them.
 KAFKA_TYPES = {
     "kafka_key": "BINARY",
@@ -37,12 +47,25 @@ DEAD_LETTER_SCHEMA = ", ".join(
 
 
 @frozen
+class Verdict:
+    """`refused` rows have their reason; None if there are none. `counts` is None if nothing had to be counted.
+    `is_cached`: to compute them does not read the source again. `reads` is how often it was read until now.
+    """
+
+    refused: DataFrame | None = None
+    counts: Counts | None = None
+    is_cached: bool = False
+    reads: int = 1
+
+
+@frozen
 class Judged:
-    """`counts` is None if nothing had to be counted. `refused` rows have their reason; None if there are none."""
+    """`verdict` may be called when the accepted rows have been computed. It raises `PipelineFailed` for a broken rule
+    whose action is to fail.
+    """
 
     accepted: DataFrame
-    refused: DataFrame | None
-    counts: Counts | None
+    verdict: Callable[[], Verdict]
 
 
 def check_rule(rows: DataFrame, rule: Expectation, key: str) -> None:
@@ -51,26 +74,59 @@ def check_rule(rows: DataFrame, rule: Expectation, key: str) -> None:
         rows.where(_holds(rows, rule))
 
 
-@contextmanager
-def judged(rows: DataFrame, rules: Sequence[Expectation], flow: str, *, may_refuse: bool = True) -> Iterator[Judged]:
-    """The batch, divided. A broken rule with the action `fail` raises `PipelineFailed` before anything is delivered."""
-    is_decoded = REASON in rows.columns
-    if not rules and not (is_decoded and may_refuse):
-        yield Judged(accepted=rows, refused=None, counts=None)
-        return
-    cached = marked(rows, rules).persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        counts = _counted(cached, rules, is_decoded=is_decoded)
-        _stop_if_failed(cached, rules, counts, flow)
-        accepted = cached.where(F.col(REASON).isNull()) if counts.refused else cached
-        refused = cached.where(F.col(REASON).isNotNull()) if counts.refused else None
-        yield Judged(
-            accepted=without_marks(accepted, rules).drop(REASON),
-            refused=None if refused is None else without_marks(refused, rules),
-            counts=counts,
-        )
-    finally:
-        cached.unpersist()
+class Judge:
+    """Judges the batches of one flow. `is_lean`: what accepted rows are made of has no use for the original bytes."""
+
+    def __init__(
+        self, rules: Sequence[Expectation], flow: str, *, may_refuse: bool = True, is_lean: bool = False
+    ) -> None:
+        self._rules = rules
+        self._flow = flow
+        self._may_refuse = may_refuse
+        self._is_lean = is_lean
+        self._expects_refused = True
+
+    @contextmanager
+    def judged(self, rows: DataFrame, *, is_seen_later: bool = False) -> Iterator[Judged]:
+        """The batch, divided. `is_seen_later`: the verdict is called before anybody sees the accepted rows."""
+        is_decoded = REASON in rows.columns
+        if not self._rules and not (is_decoded and self._may_refuse):
+            yield Judged(accepted=rows, verdict=Verdict)
+            return
+        found = marked(rows, self._rules)
+        columns = _aggregates(self._rules, is_decoded=is_decoded)
+        if is_seen_later and not self._expects_refused:
+            observation = Observation()
+            lean = found.drop(VALUE) if self._is_lean else found  # Spark prunes no column above what it observes
+            watched = lean.observe(observation, *(column.alias(name) for name, column in columns.items()))
+            yield Judged(
+                accepted=self._accepted(watched),
+                verdict=cache(lambda: self._verdict(found, columns, _observed(observation))),
+            )
+            return
+        kept = found
+        if self._is_lean and VALUE in rows.columns:
+            kept = found.withColumn(VALUE, F.when(F.col(REASON).isNotNull(), F.col(VALUE)))
+        cached = kept.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            verdict = replace(self._verdict(cached, columns, {}), is_cached=True, reads=1)
+            yield Judged(accepted=self._accepted(cached), verdict=lambda: verdict)
+        finally:
+            cached.unpersist()
+
+    def _accepted(self, found: DataFrame) -> DataFrame:
+        return without_marks(found.where(F.col(REASON).isNull()), self._rules).drop(REASON)
+
+    def _verdict(self, found: DataFrame, columns: Mapping[str, Column], observed: Mapping[str, int]) -> Verdict:
+        values = observed or found.agg(*(column.alias(name) for name, column in columns.items())).collect()[0].asDict()
+        broken = {rule.name: values[f"{BROKEN}{number}"] for number, rule in enumerate(self._rules)}
+        if UNDECODED in values:
+            broken = {NOT_DECODED: values[UNDECODED], **broken}
+        counts = Counts(records=values[RECORDS], refused=values[REFUSED], broken=broken)
+        self._expects_refused = counts.refused > 0
+        _stop_if_failed(found, self._rules, counts, self._flow)
+        refused = without_marks(found.where(F.col(REASON).isNotNull()), self._rules) if counts.refused else None
+        return Verdict(refused=refused, counts=counts, reads=1 if observed else 2)
 
 
 def _holds(rows: DataFrame, rule: Expectation) -> Column:
@@ -108,24 +164,35 @@ def stopping(rows: DataFrame, rules: Sequence[Expectation]) -> DataFrame:
     return rows
 
 
-def _counted(cached: DataFrame, rules: Sequence[Expectation], *, is_decoded: bool) -> Counts:
-    counted = [F.count_if(F.col(f"{BROKEN}{number}")) for number in range(len(rules))]
-    row = cached.agg(F.count("*"), F.count_if(F.col(REASON).isNotNull()), *counted).collect()[0]
-    broken = {rule.name: int(row[2 + number]) for number, rule in enumerate(rules)}
+def _aggregates(rules: Sequence[Expectation], *, is_decoded: bool) -> dict[str, Column]:
+    """What is counted, by the name of its column: rows, refused ones, those not decoded, those that break each rule."""
+    is_refused = F.col(REASON).isNotNull()
+    found = {RECORDS: F.count(F.lit(1)), REFUSED: F.count_if(is_refused)}
     if is_decoded:
-        dropped = [F.col(f"{BROKEN}{number}") for number, rule in enumerate(rules) if rule.action == "drop"]
-        is_whole = F.lit(True)
-        for one in dropped:
-            is_whole = is_whole & ~one
-        undecoded = cached.where(F.col(REASON).isNotNull() & is_whole).count() if row[1] else 0
-        broken = {NOT_DECODED: undecoded, **broken}
-    return Counts(records=int(row[0]), refused=int(row[1]), broken=broken)
+        is_undecoded = is_refused
+        for number, rule in enumerate(rules):
+            if rule.action == "drop":
+                is_undecoded = is_undecoded & ~F.col(f"{BROKEN}{number}")
+        found[UNDECODED] = F.count_if(is_undecoded)
+    return found | {f"{BROKEN}{number}": F.count_if(F.col(f"{BROKEN}{number}")) for number in range(len(rules))}
 
 
-def _stop_if_failed(cached: DataFrame, rules: Sequence[Expectation], counts: Counts, flow: str) -> None:
+def _observed(observation: Observation) -> dict[str, int]:
+    """What Spark counted; nothing if it has left the count out of its plan."""
+    seen: Any = observation._jo
+    jvm: Any = observation._jvm
+    try:
+        patience = jvm.scala.concurrent.duration.Duration.apply(OBSERVED_WITHIN_S, "s")
+        row = jvm.org.apache.spark.util.ThreadUtils.awaitResult(seen.future(), patience)
+        return {str(name): int(row.getAs(name)) for name in row.schema().fieldNames()}
+    except (Py4JError, PySparkException, ValueError):
+        return {}
+
+
+def _stop_if_failed(found: DataFrame, rules: Sequence[Expectation], counts: Counts, flow: str) -> None:
     for number, rule in enumerate(rules):
         if rule.action == "fail" and counts.broken[rule.name]:
-            broken = without_marks(cached.where(F.col(f"{BROKEN}{number}")), rules)
+            broken = without_marks(found.where(F.col(f"{BROKEN}{number}")), rules)
             first = broken.drop(REASON).limit(1).toJSON().first()
             raise PipelineFailed(
                 f"The expectation '{rule.name}' of the flow {flow} fails for {counts.broken[rule.name]} of "

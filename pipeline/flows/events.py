@@ -62,8 +62,8 @@ class BatchReport:
         }
 
 
-def report_of(progress: Mapping[str, Any], flow: str) -> BatchReport:
-    """What Spark's progress of a batch says (`StreamingQueryProgress`, as JSON)."""
+def report_of(progress: Mapping[str, Any], flow: str, *, reads: int = 1) -> BatchReport:
+    """What Spark's progress of a batch says (`StreamingQueryProgress`, as JSON), of a source that was read so often."""
     behind = [
         int(float(source["metrics"]["maxOffsetsBehindLatest"]))
         for source in progress.get("sources", [])
@@ -72,7 +72,7 @@ def report_of(progress: Mapping[str, Any], flow: str) -> BatchReport:
     return BatchReport(
         flow=flow,
         batch=int(progress["batchId"]),
-        records=int(progress.get("numInputRows", 0)),
+        records=int(progress.get("numInputRows", 0)) // reads,
         seconds=progress.get("durationMs", {}).get("triggerExecution", 0) / 1000,
         lag=max(behind) if behind else None,
         late=sum(int(one.get("numRowsDroppedByWatermark", 0)) for one in progress.get("stateOperators", [])),

@@ -1,156 +1,77 @@
-"""One flow as a streaming query: its batches are judged, delivered with their progress, and reported.
+"""A streaming query for one flow, or for several flows that share one read of their topics.
 
-    read → judge → dead letters → rows and progress → Spark marks the batch as finished
-
-If the driver dies before that mark, the batch comes again with the same offsets, and each target recognises what it
-has. Dead letters go first: a batch whose rows are in the table is never asked for its dead letters again.
+The batch of a shared read goes to its flows one after the other. Spark marks it as finished when all of them have it;
+if the driver dies before, or one of them fails, the batch comes again, and those that have it recognise it.
 """
 
-import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from trioka.protocol.lazy_dataclass import frozen
 
 from ..errors import InvalidPipeline
-from ..expectations.judge import beyond, judged, letters_of
-from ..expectations.rules import Counts
 from ..graph.analysis import kafka_sources
-from ..graph.elements import Flow
 from ..installation.cache import Unavailable
 from ..runner.checkpoint import RECORDS, Checkpoint
 from ..runner.group_progress import GroupProgress
-from ..runner.state import state_of
-from ..sources.offsets import Commit, Ends, farthest, is_another_topic, positions_of_log, to_json
+from ..sources.brokers import Brokers
+from ..sources.offsets import Commit
 from ..sources.topics import Topics
-from .targets import Target
+from .batch_plan import plain_stream
+from .flow_delivery import FlowDelivery
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-PLAIN = "PLAINTEXT"
 Say = Callable[[str], None]
 
 
 @frozen
-class Batch:
-    """What is known of a delivered batch before Spark reports its progress."""
+class QueryPlan:
+    """How a query runs: its checkpoint, the folder of it that Spark has, its name, and Spark's settings for it."""
 
-    number: int
-    is_new: bool
-    seconds: float
-    counts: Counts | None = field(default=None)
+    checkpoint: Checkpoint
+    name: str
+    folder: str = RECORDS
+    mode: str = "append"
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
-class FlowQuery:
-    """`rows` are the analysed rows of the flow."""
+class TopicWatch:
+    """The ids of the topics that a query reads, by the address of their brokers. `sources` are the options of the
+    reads; None if all topics are of one broker.
+    """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        pipeline: str,
-        flow: Flow,
-        rows: DataFrame,
-        *,
-        address: str,
-        target: Target,
-        dead_letters: Target | None,
-        say: Say,
-    ) -> None:
-        self.flow = flow
-        self.batches: dict[int, Batch] = {}
-        self.failure: Exception | None = None
-        self.query: StreamingQuery | None = None
-        self._id = f"{pipeline}.{flow.name}"
-        self._spark = spark
-        self._rows = rows
-        self._target = target
-        self._dead_letters = dead_letters
-        self._checkpoint = Checkpoint(spark, address)
-        self._is_stateful = state_of(rows).is_kept
-        self._sources = kafka_sources(rows)
-        plain = [one for one in self._sources if one.get("kafka.security.protocol", PLAIN) == PLAIN]
-        brokers = list(dict.fromkeys(one["kafka.bootstrap.servers"] for one in plain))
-        self._topics = {
-            broker: Topics(broker, Checkpoint(spark, f"{address}/brokers/{number}"), address)
-            for number, broker in enumerate(brokers)
-        }
-        self._progress = [GroupProgress(brokers[0], self._id, say)] if len(brokers) == 1 else []
-        if len(plain) < len(self._sources):
-            say(f"note: {flow.name}: the brokers ask for TLS or a login, so topics that are created again go unnoticed")
-        self._written_before: Ends = {}
-        self._is_started = False
+    def __init__(self, by_broker: Mapping[str, Topics], sources: Sequence[Mapping[str, str]] | None = None) -> None:
+        self._by_broker = by_broker
+        self._sources = sources
 
-    # -- start ---------------------------------------------------------------------------------------------------------
-
-    def start(self, *, once: bool, every: str) -> None:
-        self._recover()
-        for topics in self._topics.values():
-            topics.confirm_known()
-        for progress in self._progress:
-            progress.__enter__()
-        self._is_started = True
-        before: dict[str, str | None] = {key: self._spark.conf.get(key, None) for key in self.flow.settings}
-        for key, value in self.flow.settings.items():
-            self._spark.conf.set(key, value)
-        try:
-            writer = self._rows.writeStream.queryName(self._id).outputMode("append").foreachBatch(self._deliver)
-            writer = writer.option("checkpointLocation", self._checkpoint.of(RECORDS))
-            self.query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)).start()
-        finally:
-            for key, known in before.items():
-                if known is None:
-                    self._spark.conf.unset(key)
-                else:
-                    self._spark.conf.set(key, known)
-
-    def _recover(self) -> None:
-        """Continue after the last batch that the target has, if Spark's checkpoint is gone."""
-        if not self._checkpoint.is_new(RECORDS):
-            return
-        there = [one for one in self._target.commits() if one.pipeline == self._id]
-        dead = self._dead_letters.commits() if self._dead_letters is not None else []
-        self._written_before = self._of_same_topics([one for one in dead if one.pipeline == self._id])
-        logged = [one for one in there if one.log]
-        if not there:
-            return
-        if self._is_stateful or not logged:
-            raise InvalidPipeline(
-                f"The target of the flow {self.flow.name} holds its rows, but its checkpoint "
-                f"{self._checkpoint.address} is gone, and with it the windows, keys and joins that were "
-                "open: bring it back, or write to another table."
-            )
-        # The run that got farthest is the newest one: each begins where the one before it ended.
-        last = max(logged, key=lambda one: (sum(end for _, end in one.ranges().values()), one.batch))
-        again = {
-            topic for topic, id in self._ids(last.end).items() if is_another_topic(last.topics, {topic: id}, topic)
-        }
-        log = "\n".join(_without(line, again) for line in last.log.splitlines())
-        self._checkpoint.restore(RECORDS, run=str(uuid.uuid4()), log=log)
-
-    def _of_same_topics(self, commits: Sequence[Commit]) -> Ends:
-        """How far commits got in topics that were not created again since."""
-        now = self._ids(farthest(one.end for one in commits))
-        return farthest(
-            {topic: ends for topic, ends in one.end.items() if not is_another_topic(one.topics, now, topic)}
-            for one in commits
-        )
-
-    def _ids(self, positions: Mapping[str, Any]) -> dict[str, str]:
-        """The ids of the topics that the flow reads, compared with those that it has read before."""
+    def ids(self, positions: Mapping[str, Any]) -> dict[str, str]:
+        """The ids of the topics with these positions, compared with those that were read before."""
         found: dict[str, str] = {}
-        for broker, topics in self._topics.items():
+        for broker, topics in self._by_broker.items():
             names = [topic for topic in positions if self._reads(broker, topic)]
             found |= topics.confirm(names) if names else {}
         return found
 
+    def confirm_known(self) -> None:
+        for topics in self._by_broker.values():
+            topics.confirm_known()
+
+    def close(self) -> None:
+        for topics in self._by_broker.values():
+            topics.__exit__()
+
     def _reads(self, broker: str, topic: str) -> bool:
-        """Whether the flow reads a topic of this name there: asking for another one may create it."""
+        """Whether a topic of this name is read there: asking for another one may create it."""
+        if self._sources is None:
+            return True
         for options in self._sources:
             given = {key.lower(): value for key, value in options.items()}
             if given["kafka.bootstrap.servers"] != broker:
@@ -161,14 +82,87 @@ class FlowQuery:
                 return True
         return False
 
+
+def watch_of(spark: SparkSession, rows: DataFrame, address: str) -> TopicWatch:
+    """The watch of a query whose checkpoint is at that address."""
+    sources = kafka_sources(rows)
+    topics = {
+        brokers.bootstrap: Topics(brokers, Checkpoint(spark, f"{address}/brokers/{number}"), address)
+        for number, brokers in enumerate(brokers_of(sources))
+    }
+    return TopicWatch(topics, sources)
+
+
+def brokers_of(sources: Sequence[Mapping[str, str]]) -> list[Brokers]:
+    """The brokers that trioka itself can ask, of those that these sources name."""
+    found = {one["kafka.bootstrap.servers"]: Brokers.of(one) for one in sources}
+    return [brokers for brokers in found.values() if brokers.problem() is None]
+
+
+class FlowQuery:
+    """`deliveries` has several flows only if they read the same records. `confirm_taken` raises an error if another
+    driver may have taken the pipeline.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        deliveries: Sequence[FlowDelivery],
+        plan: QueryPlan,
+        watch: TopicWatch,
+        progress: Sequence[GroupProgress] = (),
+        confirm_taken: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.deliveries = list(deliveries)
+        self.failure: Exception | None = None
+        self.failed: FlowDelivery | None = None
+        self.query: StreamingQuery | None = None
+        self.plan = plan
+        self._spark = spark
+        self.watch = watch
+        self._progress = list(progress)
+        self._confirm_taken = confirm_taken
+        self._is_started = False
+
+    # -- start ---------------------------------------------------------------------------------------------------------
+
+    def start(self, *, once: bool, every: str) -> None:
+        if not self._is_started:
+            for progress in self._progress:
+                progress.__enter__()
+        self._is_started = True
+        first = self.deliveries[0]
+        rows = first.plan.rows
+        if first.source is not None:
+            for delivery in self.deliveries:
+                check_streaming(delivery.plan.rows)
+            rows = plain_stream(self._spark, first.source)
+        with settings(self._spark, self.plan.settings):
+            writer = rows.writeStream.queryName(self.plan.name).outputMode(self.plan.mode).foreachBatch(self._deliver)
+            writer = writer.option("checkpointLocation", self.plan.checkpoint.of(self.plan.folder))
+            self.query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)).start()
+
+    def restart_without(self, delivery: FlowDelivery, *, once: bool, every: str) -> None:
+        """Go on with the other flows of the read, after one has failed."""
+        self.stop()
+        place = self.deliveries.index(delivery)
+        self.deliveries.pop(place)
+        if self._progress:  # one for each flow
+            self._progress.pop(place).__exit__()
+        self.failure = self.failed = None
+        self.start(once=once, every=every)
+
     # -- one batch -----------------------------------------------------------------------------------------------------
 
     def _deliver(self, batch: DataFrame, number: int) -> None:
         try:
-            begun = time.monotonic()
             commit = self._commit(number)
-            is_new, counts = self._process(batch, commit)
-            self.batches[number] = Batch(number=number, is_new=is_new, seconds=time.monotonic() - begun, counts=counts)
+            confirm = partial(self._confirm, commit)
+            with read_once(batch, is_shared=self.is_shared) as records:
+                for delivery in self.deliveries:
+                    self.failed = delivery
+                    delivery.deliver(records, commit, confirm)
+            self.failed = None
             for progress in self._progress:
                 progress.tell(commit.end)
         except Exception as failure:
@@ -176,33 +170,32 @@ class FlowQuery:
             self.failure = failure
             raise RuntimeError("the batch was not delivered") from None
 
+    def _confirm(self, commit: Commit) -> None:
+        """Called before anything of a batch is seen: the topics are those that it was read from, and this is the only
+        driver.
+        """
+        self.watch.ids(commit.end)
+        self._confirm_taken()
+
     def _commit(self, number: int) -> Commit:
-        log = self._checkpoint.log_entry(RECORDS, number)
-        end = positions_of_log(log)
+        checkpoint, folder = self.plan.checkpoint, self.plan.folder
+        start, end = checkpoint.batch(folder, number)
         return Commit(
-            pipeline=self._id,
-            run=self._checkpoint.run_id(RECORDS),
+            pipeline=self.plan.name,
+            run=checkpoint.run_id(folder),
             batch=number,
-            start=positions_of_log(self._checkpoint.log_entry(RECORDS, number - 1)),
+            start=start,
             end=end,
-            topics=self._ids(end),
-            log=log,
+            topics=self.watch.ids(end),
+            log=checkpoint.log_entry(folder, number),
         )
 
-    def _process(self, batch: DataFrame, commit: Commit) -> tuple[bool, Counts | None]:
-        if self._target.holds(commit):
-            if self._is_stateful:  # computing the rows advances Spark's state to the next version
-                batch.write.format("noop").mode("overwrite").save()
-            return False, None
-        confirm = partial(self._ids, commit.end)
-        with judged(batch, self.flow.rules, self.flow.name) as found:
-            if found.refused is not None and self._dead_letters is not None and not self._dead_letters.holds(commit):
-                letters = letters_of(beyond(found.refused, self._written_before), self.flow.name)
-                self._dead_letters.deliver(letters, commit, confirm)
-            self._target.deliver(found.accepted, commit, confirm)
-            return True, found.counts
-
     # -- end -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several flows read each batch, which is cached then."""
+        return len(self.deliveries) > 1
 
     @property
     def is_active(self) -> bool:
@@ -215,8 +208,7 @@ class FlowQuery:
             return self.failure if failure is not None else None
         try:
             # Spark reports a topic that was created again as lost records.
-            for topics in self._topics.values():
-                topics.confirm_known()
+            self.watch.confirm_known()
         except InvalidPipeline as created_again:
             return created_again
         except Unavailable:
@@ -231,13 +223,39 @@ class FlowQuery:
         for progress in self._progress:
             if self._is_started:
                 progress.__exit__()
-        for topics in self._topics.values():
-            topics.__exit__()
+        self.watch.close()
 
 
-def _without(line: str, topics: set[str]) -> str:
-    """A line of Spark's log of offsets without these topics, which then begin at their first record."""
-    positions = positions_of_log(f"\n\n{line}")
-    if not positions.keys() & topics:
-        return line
-    return to_json({topic: ends for topic, ends in positions.items() if topic not in topics})
+@contextmanager
+def read_once(batch: DataFrame, *, is_shared: bool) -> Iterator[DataFrame]:
+    """The batch, cached if several flows read it."""
+    kept = batch.persist(StorageLevel.MEMORY_AND_DISK) if is_shared else batch
+    try:
+        yield kept
+    finally:
+        if is_shared:
+            kept.unpersist()
+
+
+@contextmanager
+def settings(spark: SparkSession, given: Mapping[str, str]) -> Iterator[None]:
+    """Settings of Spark for a query, which copies those of its session when it starts."""
+    before: dict[str, str | None] = {key: spark.conf.get(key, None) for key in given}
+    for key, value in given.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, known in before.items():
+            if known is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, known)
+
+
+def check_streaming(rows: DataFrame) -> None:
+    """Spark's own check whether a stream of these rows can be computed batch by batch."""
+    jvm: Any = rows.sparkSession.sparkContext._jvm
+    frame: Any = rows._jdf
+    checker = jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker
+    checker.checkForStreaming(frame.queryExecution().analyzed(), jvm.org.apache.spark.sql.streaming.OutputMode.Append())

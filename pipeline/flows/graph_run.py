@@ -4,13 +4,11 @@ A flow that fails is named. By the policy `stop` the others are stopped, too; by
 what the failed one writes, and the run fails when it ends.
 """
 
-import json
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -27,17 +25,20 @@ from ..graph.spec import GraphSpec
 from ..graph.topics_check import check_topics
 from ..installation.cache import Unavailable
 from ..runner.checkpoint import Checkpoint, local_path
+from ..runner.group_progress import GroupProgress
 from ..runner.run import explained
+from ..runner.store_lock import LockLost
+from ..sources.brokers import Brokers
 from ..tables.topic_transactions import TopicTarget, is_exactly_once
-from .events import EventLog, completed, report_of
-from .flow_query import FlowQuery, Say
+from .events import EventLog
+from .flow_delivery import FlowDelivery, FlowPlan
+from .flow_query import FlowQuery, QueryPlan, Say, brokers_of, watch_of
 from .materialized import MaterializedViews
 from .metrics import Metrics
+from .recovery import recover
+from .runner import Runner
+from .shared_reads import FLOWS, Read, SharedReads
 from .targets import SparkSink, Tables, TableTarget, Target, database_created
-
-POLL_S = 0.5
-FLOWS = "flows"
-MAX_BATCHES_KEPT = 1000
 
 
 def prepared(spark: SparkSession, spec: GraphSpec) -> tuple[Analysis, Tables]:
@@ -98,33 +99,46 @@ class GraphRun:
         self._metrics = metrics
         self._events = events
         self._checkpoint = Checkpoint(spark, spec.checkpoint)
-        self._queries: dict[str, FlowQuery] = {}
         self._views = MaterializedViews(analysis, tables)
-        self._reported: dict[str, int] = {}
         self._failed: dict[str, str] = {}
+        self._shared = SharedReads(spark, spec.checkpoint, self._has_rows)
+        self._reads: list[Read] = []
+        self._is_once = False
+        self._runner = Runner(
+            pipeline=spec.name,
+            prefix=f"{spec.name}.",
+            say=say,
+            events=events,
+            failed=self._query_failed,
+            metrics=metrics,
+        )
 
     def run(self, *, once: bool, stop: threading.Event, began: Callable[[], None]) -> None:
+        self._is_once = once
         self._checkpoint.take()
         try:
             levels = self._analysis.levels()
+            self._reads = self._shared.reads([self._streaming(level) for level in levels], self._analysis.frames)
             if once:
                 for level in levels:
                     self._run_level(level, stop, began)
             else:
                 for level in levels:
-                    self._start(level, once=False)
+                    self._start(level)
                 began()
-                self._watch(stop, lambda: self._has_work())
+                self._runner.watch(stop, self._has_work, self._refresh_when_due)
         finally:
-            self._close()
+            self._runner.close()
+            with suppress(Py4JError, OSError):
+                self._checkpoint.release()
         if self._failed and not stop.is_set():
             raise PipelineFailed(_summary(self._failed))
 
     def _run_level(self, level: list[str], stop: threading.Event, began: Callable[[], None]) -> None:
         """Everything that is there now, for the outputs of one level."""
-        queries = self._start(level, once=True)
+        queries = self._start(level)
         began()
-        self._watch(stop, lambda: any(one.is_active for one in queries))
+        self._runner.watch(stop, lambda: any(one.is_active for one in queries))
         if not stop.is_set():
             self._refresh([name for name in level if name not in self._skipped()], is_forced=True)
 
@@ -134,35 +148,86 @@ class GraphRun:
 
     # -- flows ---------------------------------------------------------------------------------------------------------
 
-    def _start(self, level: list[str], *, once: bool) -> list[FlowQuery]:
+    def _streaming(self, level: list[str]) -> list[Flow]:
+        """The flows of these outputs that are streaming queries."""
+        outputs = {one.name for one in self._graph.outputs if one.kind in ("streaming table", "sink")} & set(level)
+        return [flow for flow in self._graph.flows if flow.target in outputs]
+
+    def _start(self, level: list[str]) -> list[FlowQuery]:
         started = []
-        for flow in self._graph.flows:
-            output = self._graph.output(flow.target)
-            if flow.target not in level or output.kind not in ("streaming table", "sink"):
+        for read in self._reads:
+            if read.flows[0].target not in level:
                 continue
+            deliveries = self._deliveries(read)
+            if not deliveries:
+                continue
+            query = self._query(read.address, deliveries)
+            self._runner.queries.append(query)
+            try:
+                for delivery in deliveries:
+                    delivery.written = recover(delivery, query.plan.checkpoint, query.watch)
+                query.watch.confirm_known()
+                query.start(once=self._is_once, every=self._spec.every)
+            except (PipelineFailed, PySparkException, Py4JError, Unavailable) as error:
+                for delivery in deliveries:
+                    self._fail(delivery.plan.flow, error)
+                continue
+            for delivery in deliveries:
+                flow = delivery.plan.flow
+                self._events.write({"event": "started", "flow": flow.name, "target": flow.target})
+            started.append(query)
+        return started
+
+    def _deliveries(self, read: Read) -> list[FlowDelivery]:
+        """The flows of a read whose targets are ready. Those that are not leave it."""
+        found = []
+        for flow in read.flows:
             if flow.target in self._skipped() and flow.name not in self._failed:
                 self._say(f"{flow.name}: not started, because what it reads has failed")
                 self._events.write({"event": "skipped", "flow": flow.name})
+                self._leave(read.address, flow)
                 continue
-            query = FlowQuery(
-                self._spark,
-                self._graph.name,
-                flow,
-                self._analysis.frames[flow.name],
-                address=self._address(flow),
-                target=self._target(flow),
-                dead_letters=self._dead_letters(flow),
-                say=self._say,
-            )
-            self._queries[flow.name] = query
             try:
-                query.start(once=once, every=self._spec.every)
+                found.append(FlowDelivery(self._plan(flow)))
             except (PipelineFailed, PySparkException, Py4JError, Unavailable) as error:
                 self._fail(flow, error)
-                continue
-            self._events.write({"event": "started", "flow": flow.name, "target": flow.target})
-            started.append(query)
-        return started
+                self._leave(read.address, flow)
+        return found
+
+    def _leave(self, address: str, flow: Flow) -> None:
+        if self._shared.is_shared(address):
+            self._shared.leave(address, flow.name)
+
+    def _plan(self, flow: Flow) -> FlowPlan:
+        id = f"{self._graph.name}.{flow.name}"
+        return FlowPlan(
+            flow=flow,
+            rows=self._analysis.frames[flow.name],
+            id=id,
+            group=id,
+            target=self._target(flow),
+            dead_letters=self._dead_letters(flow),
+        )
+
+    def _query(self, address: str, deliveries: list[FlowDelivery]) -> FlowQuery:
+        first = deliveries[0].plan
+        watch = watch_of(self._spark, first.rows, address)
+        sources = kafka_sources(first.rows)
+        brokers = brokers_of(sources)
+        for problem in {Brokers.of(one).problem() for one in sources} - {None}:
+            self._say(f"note: {first.flow.name}: topics that are created again go unnoticed: {problem}")
+        groups = [one.plan.group for one in deliveries] if len(brokers) == 1 else []
+        plan = QueryPlan(checkpoint=Checkpoint(self._spark, address), name=first.id, settings=first.flow.settings)
+        progress = [GroupProgress(brokers[0], group, self._say) for group in groups]
+        return FlowQuery(self._spark, deliveries, plan, watch, progress, self._checkpoint.confirm_taken)
+
+    def _has_rows(self, flow: Flow) -> bool:
+        """Whether the target of a flow says that it has rows of it."""
+        output = self._graph.output(flow.target)
+        if not output.is_table or flow.changes is not None or not self._tables.exists(output):
+            return False
+        id = f"{self._graph.name}.{flow.name}"
+        return any(one.pipeline == id for one in TableTarget(self._spark, self._tables.sink(output)).commits())
 
     def _address(self, flow: Flow) -> str:
         """The checkpoint of a flow."""
@@ -201,20 +266,12 @@ class GraphRun:
     # -- watching ------------------------------------------------------------------------------------------------------
 
     def _has_work(self) -> bool:
-        return any(one.is_active for one in self._queries.values()) or (self._views.are_there and not self._queries)
+        queries = self._runner.queries
+        return any(one.is_active for one in queries) or (self._views.are_there and not queries)
 
-    def _watch(self, stop: threading.Event, is_going: Callable[[], bool]) -> None:
-        """Report batches and failures, and refresh views, until nothing goes on or a stop is requested."""
-        while True:
-            goes_on = is_going()
-            for name, query in self._queries.items():
-                self._report(query)
-                if name not in self._failed and (error := query.error()) is not None:
-                    self._fail(query.flow, error)
-            if not goes_on or stop.wait(POLL_S):
-                return
-            if not stop.is_set() and self._views.is_due(self._spec.every):
-                self._refresh([one.name for one in self._graph.outputs], is_forced=False)
+    def _refresh_when_due(self) -> None:
+        if not self._is_once and self._views.is_due(self._spec.every):
+            self._refresh([one.name for one in self._graph.outputs], is_forced=False)
 
     def _refresh(self, names: list[str], *, is_forced: bool) -> None:
         for flow in self._views.flows(names):
@@ -229,22 +286,20 @@ class GraphRun:
                 self._say(f"{flow.name}: refreshed in {seconds:.1f} s")
                 self._events.write({"event": "refreshed", "flow": flow.name, "seconds": round(seconds, 3)})
 
-    def _report(self, query: FlowQuery) -> None:
-        """Report the batches that Spark has finished since the last call."""
-        if query.query is None:
-            return
-        name = query.flow.name
-        for progress in query.query.recentProgress:
-            values: dict[str, Any] = json.loads(progress.json)
-            batch = query.batches.pop(int(values["batchId"]), None)
-            if batch is None:  # no records, or reported before
-                continue
-            report = completed(report_of(values, name), batch.counts, is_new=batch.is_new)
-            self._say(f"{self._graph.name}.{report.line()}")
-            self._metrics.count(report)
-            self._events.write(report.as_event())
-        while len(query.batches) > MAX_BATCHES_KEPT:  # Spark keeps the progress of its last batches only
-            query.batches.pop(min(query.batches))
+    def _query_failed(self, query: FlowQuery, error: Exception) -> None:
+        """A flow that fails by itself is named, and the others of its read go on; an error of the read is of all."""
+        if isinstance(error, LockLost):
+            raise error
+        failed = query.failed if query.failure is not None else None
+        for delivery in [failed] if failed is not None else query.deliveries:
+            self._fail(delivery.plan.flow, error)
+        if failed is not None and len(query.deliveries) > 1:
+            self._shared.leave(query.plan.checkpoint.address, failed.plan.flow.name)
+            try:
+                query.restart_without(failed, once=self._is_once, every=self._spec.every)
+            except (PySparkException, Py4JError) as again:
+                for delivery in query.deliveries:
+                    self._fail(delivery.plan.flow, again)
 
     def _fail(self, flow: Flow, error: Exception) -> None:
         brokers = ", ".join(
@@ -258,22 +313,12 @@ class GraphRun:
             raise _named(failure, flow.name) from error
         self._failed[flow.name] = str(failure)
         self._say(f"{flow.name}: failed: {failure}")
-        for name in downstream(self._analysis.output_reads(), {flow.target}):
-            for query in self._queries.values():
-                if query.flow.target == name and query.is_active:
-                    query.stop()
-                    self._say(f"{query.flow.name}: stopped, because what it reads has failed")
-
-    def _close(self) -> None:
-        with suppress(PySparkException, Py4JError, OSError):  # the JVM may have ended, which released everything
-            for query in self._queries.values():
+        below = downstream(self._analysis.output_reads(), {flow.target})
+        for query in self._runner.queries:
+            names = [one.plan.flow.name for one in query.deliveries]
+            if query.is_active and any(one.plan.flow.target in below for one in query.deliveries):
                 query.stop()
-            for query in self._queries.values():
-                self._report(query)
-        for query in self._queries.values():
-            query.close()
-        with suppress(Py4JError, OSError):
-            self._checkpoint.release()
+                self._say(f"{', '.join(names)}: stopped, because what it reads has failed")
 
 
 def _named(failure: Exception, flow: str) -> Exception:

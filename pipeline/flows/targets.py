@@ -5,6 +5,7 @@
         holds(commit)                     whether it has this batch
         deliver(rows, commit, confirm)    the rows; `confirm` is called when they are ready to be seen, and what it
                                           raises keeps them unseen, as far as the target can
+        is_seen_later                     whether `confirm` is called after all rows were computed
 
 Tables have each batch once: rows and progress change in one step (`tables/sinks.py`). Topics have each batch once by
 transactions (`tables/topic_transactions.py`). Any other sink of Spark gets a batch again if the driver died in it.
@@ -31,12 +32,16 @@ CONSOLE_ROWS = 20
 
 
 class Target(Protocol):
+    @property
+    def is_seen_later(self) -> bool: ...
     def commits(self) -> list[Commit]: ...
     def holds(self, commit: Commit) -> bool: ...
     def deliver(self, rows: DataFrame, commit: Commit, confirm: Confirm) -> None: ...
 
 
 class TableTarget:
+    is_seen_later = True
+
     def __init__(self, spark: SparkSession, sink: IcebergSink) -> None:
         self.sink = sink
         self._spark = spark
@@ -56,6 +61,8 @@ class TableTarget:
 
 class SparkSink:
     """A sink that only Spark knows. It cannot tell which batches it has."""
+
+    is_seen_later = False
 
     def __init__(self, output: Output) -> None:
         self._output = output

@@ -9,9 +9,6 @@ A record that cannot be decoded is a dead letter. If a registry does not answer,
 
 import io
 import json
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,10 +18,8 @@ from trioka.protocol.schema_framing import Undecodable, framed
 
 from ..declaration.model import Avro
 from ..errors import InvalidPipeline
-from ..installation.cache import Unreachable
+from .registered import answer, newest
 
-REGISTRY_TIMEOUT_S = 10
-REGISTRY_ANSWER_LIMIT_BYTES = 4 << 20
 # More schemas than this in one worker suggest a hostile topic; the worker then clears its cache.
 SCHEMAS_KEPT = 1000
 MAX_DEPTH = 32
@@ -55,27 +50,13 @@ def reader_schema(declared: Avro) -> str:
     if declared.schema is not None:
         return declared.schema
     assert declared.registry is not None and declared.subject is not None, "the declaration was checked"
-    subject = urllib.parse.quote(declared.subject, safe="")
-    found = registered_schema(f"{declared.registry.rstrip('/')}/subjects/{subject}/versions/latest")
-    if found is None:
-        raise InvalidPipeline(f"decode.subject: the registry does not know '{declared.subject}'.")
-    return found
+    return newest(declared.registry, declared.subject, "AVRO").text
 
 
 def registered_schema(url: str) -> str | None:
     """The schema in a registry's response; None if the registry reports that there is none."""
-    try:
-        with urllib.request.urlopen(url, timeout=REGISTRY_TIMEOUT_S) as answer:
-            found = json.loads(answer.read(REGISTRY_ANSWER_LIMIT_BYTES))
-        if found.get("schemaType", "AVRO") != "AVRO":
-            return None
-        return str(found["schema"])
-    except urllib.error.HTTPError as error:
-        if error.code == 404:
-            return None
-        raise Unreachable(f"The schema registry answered {error.code} to {url}.") from None
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise Unreachable(f"No usable response from the schema registry at {url}: {error}.") from None
+    found = answer(url)
+    return str(found["schema"]) if found is not None and found.get("schemaType", "AVRO") == "AVRO" else None
 
 
 def parsed(schema: str, key: str = "decode.schema_file") -> Any:

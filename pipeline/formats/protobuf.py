@@ -69,6 +69,15 @@ def message_class(descriptor: bytes, name: str) -> type[Message]:
     return made
 
 
+def first_message(descriptor: bytes) -> str:
+    """The first message of the last file, which is the schema itself: those that it imports come before it."""
+    files = descriptor_pb2.FileDescriptorSet.FromString(descriptor)
+    file = files.file[-1]
+    if not file.message_type:
+        raise InvalidPipeline("decode.registry: the Protobuf schema has no message.")
+    return f"{file.package}.{file.message_type[0].name}".strip(".")
+
+
 def to_ddl(message: Descriptor, depth: int = 0) -> str:
     """A message as the fields of a Spark schema."""
     if depth > MAX_DEPTH:

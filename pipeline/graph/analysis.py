@@ -181,8 +181,13 @@ def kafka_sources(rows: DataFrame) -> list[Mapping[str, str]]:
     return [
         {str(key): str(value) for key, value in node.extraOptions().asCaseSensitiveMap().items()}
         for node in plan_nodes(frame.queryExecution().analyzed())
-        if str(node.nodeName()).startswith("StreamingRelationV2") and str(node.sourceName()) == "kafka"
+        if is_kafka_stream(node)
     ]
+
+
+def is_kafka_stream(node: Any) -> bool:
+    """Whether a node of a plan reads Kafka as a stream."""
+    return str(node.nodeName()).startswith("StreamingRelationV2") and str(node.sourceName()) == "kafka"
 
 
 class Scratch:

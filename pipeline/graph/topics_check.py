@@ -5,27 +5,28 @@ from collections.abc import Iterator
 
 from ..errors import InvalidPipeline
 from ..sources.broker_view import BrokerView
+from ..sources.brokers import BOOTSTRAP, Brokers
 from .analysis import Analysis, kafka_sources
-
-PLAIN = "PLAINTEXT"
 
 
 def check_topics(analysis: Analysis) -> None:
-    """`InvalidPipeline` names every missing topic; brokers with TLS or a login are not asked."""
+    """`InvalidPipeline` names every missing topic; brokers to which trioka cannot log in are not asked."""
     wanted: dict[str, dict[str, str]] = {}
     patterns: dict[str, dict[str, str]] = {}
+    known: dict[str, Brokers] = {}
     for subject, options in _uses(analysis):
         given = {key.lower(): value for key, value in options.items()}
         bootstrap = given.get("kafka.bootstrap.servers")
-        if bootstrap is None or given.get("kafka.security.protocol", PLAIN) != PLAIN:
+        if bootstrap is None or (brokers := Brokers.of({**options, BOOTSTRAP: bootstrap})).problem() is not None:
             continue
+        known[bootstrap] = brokers
         names = [*given.get("subscribe", "").split(","), given.get("topic", "")]
         wanted.setdefault(bootstrap, {}).update({name.strip(): subject for name in names if name.strip()})
         if "subscribepattern" in given:
             patterns.setdefault(bootstrap, {})[given["subscribepattern"]] = subject
     problems = []
     for bootstrap in wanted.keys() | patterns.keys():
-        with BrokerView(bootstrap) as view:
+        with BrokerView(known[bootstrap]) as view:
             there = view.partitions()
             for name, subject in wanted.get(bootstrap, {}).items():
                 if name not in there:

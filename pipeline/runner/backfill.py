@@ -59,7 +59,7 @@ def backfill(
         declared = replace(into(declared, target), dead_letters=Discard())
     elif declared.declares_state:
         raise InvalidPipeline(NOT_BESIDE)
-    with BrokerView(declared.source.bootstrap) as view:
+    with BrokerView(declared.source.brokers) as view:
         partitions = check_topics(declared, view)
         ids = view.topic_ids(partitions)
         start = view.resolve(partitions, wanted.start)
@@ -80,7 +80,7 @@ def backfill(
             return 0
         _refuse_overlap(spark, declared, commit)
         records = _records(spark, declared.source, commit, wanted.min_partitions)
-        _deliver(declared, records, commit, say)
+        _deliver(spark, declared, records, commit, say)
         return count
 
 
@@ -133,18 +133,22 @@ def _records(spark: SparkSession, source: Source, commit: Commit, min_partitions
     return (reader.option("minPartitions", str(least)) if least else reader).load()
 
 
-def _deliver(declared: Declaration, records: DataFrame, commit: Commit, say: Say) -> None:
+def _deliver(spark: SparkSession, declared: Declaration, records: DataFrame, commit: Commit, say: Say) -> None:
     stages = Stages(declared)
     rows = stages.accepted(records)
-    delivery = rows_of(declared, is_stateful=False)
+    delivery = rows_of(spark, declared)
     delivery.analyse(rows)
 
     # Dead letters first: if the driver dies between the two, the next try finds the rows missing and writes both again.
     def confirm() -> None:
-        with BrokerView(declared.source.bootstrap) as view:
+        with BrokerView(declared.source.brokers) as view:
             check_ids(commit.topics, view.topic_ids(commit.end), declared.checkpoint)
 
-    if (dead_letters := dead_letters_of(declared)) is not None:
+    dead_letters = dead_letters_of(spark, declared)
+    if dead_letters is not None and not dead_letters.holds(commit):
         dead_letters.deliver(stages.refused(records), commit, confirm)
-    is_new = delivery.deliver(rows, commit, confirm)
-    say("written" if is_new else "this range is in the table already")
+    if delivery.holds(commit):
+        say("this range is in the table already")
+        return
+    delivery.deliver(rows, commit, confirm)
+    say("written")

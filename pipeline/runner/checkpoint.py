@@ -5,19 +5,21 @@
       start.json      the start offsets of both queries; see beginning.py
       topics.json     the ids of the topics of these offsets; see topics.py
       late.json       the count of rows later than the watermark allows; see late.py
+      run.json        the run that tables know the batches by, if this is a copy; see flows/shared_reads.py
       records/        Spark's checkpoint of the rows: offsets/N is written before batch N runs, commits/N after
       dead-letters/   Spark's checkpoint of the dead letters
 
 Rows and dead letters are two queries, since a stateful plan has one output.
 
 The JVM and not Python takes the lock: when a driver is killed, its JVM ends a moment later, and may write until then. A
-new run waits for it.
+new run waits for it. On an object store the lock is an object: see store_lock.py. HDFS and others have none.
 """
 
 import errno
 import json
 import os
 import time
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +32,7 @@ from ..declaration.model import Positions
 from ..errors import InvalidPipeline, ResourceUnreachable
 from ..sources.offsets import Ends, from_json, positions_of_log, to_json
 from ..tables.folder import Folder
+from .store_lock import StoreLock, has_store_lock, open_store
 
 RECORDS = "records"
 DEAD_LETTERS = "dead-letters"
@@ -37,6 +40,7 @@ START = "start.json"
 TOPICS = "topics.json"
 LATE = "late.json"
 LOCK = "lock"
+RUN = "run.json"
 LOCK_PATIENCE_S = 30.0
 LOCK_POLL_S = 0.2
 # Enough for the first files of a checkpoint; with less space a run does not start.
@@ -106,12 +110,18 @@ class Checkpoint:
         self._folder = Folder(spark, address)
         self._jvm: Any = spark.sparkContext._jvm
         self._lock: Any = None
+        self._store_lock: StoreLock | None = None
 
     def of(self, query: str) -> str:
         return f"{self.address}/{query}"
 
     def take(self) -> None:
-        """Become the only driver of this pipeline on this machine."""
+        """Become the only driver of this pipeline: on this machine, or wherever the store can be reached."""
+        if has_store_lock(self.address):
+            store = open_store(self.address, self._folder.setting)
+            lock = StoreLock(store, self.address, str(uuid.uuid4()))
+            lock.take()
+            self._store_lock = lock
         path = local_path(self.address)
         if path is None:
             return
@@ -131,7 +141,15 @@ class Checkpoint:
         except Py4JError:  # held by this same JVM
             return None
 
+    def confirm_taken(self) -> None:
+        """Raise `LockLost` if another driver may have the checkpoint by now."""
+        if self._store_lock is not None:
+            self._store_lock.confirm()
+
     def release(self) -> None:
+        if self._store_lock is not None:
+            self._store_lock.release()
+            self._store_lock = None
         if self._lock is not None:
             self._lock[0].close()
             self._lock = None
@@ -144,7 +162,7 @@ class Checkpoint:
         """The start offsets of each query; nothing if the pipeline never ran."""
         if not self._folder.exists(START):
             return {}
-        found = json.loads(self._folder.text(START))
+        found = self.parsed(START)
         return {query: from_json(json.dumps(start)) for query, start in found.items()}
 
     def keep_starts(self, starts: Mapping[str, Positions]) -> None:
@@ -153,9 +171,22 @@ class Checkpoint:
         if not self._folder.exists(START) or self._folder.text(START) != text:
             self._folder.write(text, START)
 
+    def parsed(self, *names: str) -> dict[str, Any]:
+        """A file of JSON; `InvalidPipeline` if it is damaged."""
+        try:
+            found = json.loads(self._folder.text(*names))
+            if isinstance(found, dict):
+                return found
+        except ValueError:
+            pass
+        raise InvalidPipeline(
+            f"The file {'/'.join([self.address, *names])} of the checkpoint is damaged. Bring back a copy of the "
+            "checkpoint, or remove all of it: then it is made anew from the table."
+        )
+
     def topics(self) -> dict[str, str]:
         """The ids of the topics that were read; nothing if they are unknown."""
-        return dict(json.loads(self._folder.text(TOPICS))) if self._folder.exists(TOPICS) else {}
+        return dict(self.parsed(TOPICS)) if self._folder.exists(TOPICS) else {}
 
     def keep_topics(self, ids: Mapping[str, str]) -> None:
         self._folder.make()
@@ -163,7 +194,7 @@ class Checkpoint:
 
     def late(self) -> dict[str, int]:
         """The last batch whose late rows were counted, and the total count."""
-        return dict(json.loads(self._folder.text(LATE))) if self._folder.exists(LATE) else {}
+        return dict(self.parsed(LATE)) if self._folder.exists(LATE) else {}
 
     def keep_late(self, counted: Mapping[str, int]) -> None:
         self._folder.write(json.dumps(dict(counted)), LATE)
@@ -191,5 +222,18 @@ class Checkpoint:
         self._folder.write(log, query, "offsets", "0")
 
     def run_id(self, query: str) -> str:
-        """The id that Spark gave the query when its checkpoint was new."""
-        return str(json.loads(self._folder.text(query, "metadata"))["id"])
+        """The id that Spark gave the query when its checkpoint was new, or that of the checkpoint it is a copy of."""
+        id = str(self.parsed(query, "metadata").get("id"))
+        if self._folder.exists(RUN):
+            copied = self.parsed(RUN)
+            if copied.get("id") == id:
+                return str(copied.get("run"))
+        return id
+
+    def become_copy(self, query: str) -> None:
+        """Give the copy of a checkpoint an id of its own: Spark runs one query of an id at a time. Its batches keep the
+        run under which the tables know them.
+        """
+        run, id = self.run_id(query), str(uuid.uuid4())
+        self._folder.write(json.dumps({"id": id, "run": run}), RUN)
+        self._folder.write(json.dumps({"id": id}), query, "metadata")

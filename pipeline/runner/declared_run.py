@@ -1,4 +1,4 @@
-"""A declared pipeline, the short form, on Structured Streaming.
+"""Runs the short form: its declaration becomes a graph of one or two flows, whose queries run as those of any graph.
 
 Each batch is planned, written to the checkpoint, run, delivered, and only then marked as finished in the checkpoint. If
 a driver dies between the delivery and the mark, the next one runs the same batch again, and the table recognises it by
@@ -9,26 +9,27 @@ letters. A stateful plan has one output, so rows and dead letters are two querie
 checkpoint that has two.
 """
 
-import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
+from ..declaration.graph import graph_of
 from ..declaration.model import Declaration
-from ..expectations.judge import beyond, judged
-from ..expectations.rules import Counts
-from ..flows.events import BatchReport, EventLog, completed, report_of
-from ..sources.offsets import Commit, Ends
+from ..flows.events import EventLog
+from ..flows.flow_delivery import FlowDelivery, FlowPlan
+from ..flows.flow_query import FlowQuery, QueryPlan, TopicWatch
+from ..flows.metrics import Metrics
+from ..flows.runner import Runner
+from ..sources.offsets import Ends
 from ..sources.start_offsets import StartOffsets
 from ..sources.topics import Topics
-from ..tables.delivery import Delivery, dead_letters_of, rows_of
+from ..tables.delivery import dead_letters_of, rows_of
 from . import checkpoint as checkpoints
 from .checkpoint import DEAD_LETTERS, RECORDS, Checkpoint
 from .group_progress import GroupProgress
@@ -36,14 +37,10 @@ from .late import LateRows
 from .run import Say, failures, look, silent, spark_for, stream_of
 from .session import LOCAL_MASTER
 from .stages import Stages, letters
-from .state import State, state_of
+from .state import state_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
-
-POLL_S = 0.5
-Outcome = tuple[bool, Counts | None]
-Process = Callable[[DataFrame, Commit, Callable[[], object]], Outcome]
 
 
 def run(
@@ -56,156 +53,137 @@ def run(
     stop: threading.Event | None = None,
     began: Callable[[], None] = lambda: None,
     events: Path | None = None,
+    metrics_port: int = 0,
 ) -> None:
     """Run until `stop` is set or an error occurs; with `once`, until the records that exist now have been read."""
     look(declared)
     checkpoints.probe(declared.checkpoint)
-    with spark_for(declared, master, settings) as spark, failures(declared), EventLog(events) as log:
-        Run(spark, declared, say, log).run(once=once, stop=stop or threading.Event(), began=began)
+    with (
+        spark_for(declared, master, settings) as spark,
+        failures(declared),
+        EventLog(events) as log,
+        Metrics(declared.name, metrics_port) as metrics,
+    ):
+        Run(spark, declared, say=say, events=log, metrics=metrics).run(
+            once=once, stop=stop or threading.Event(), began=began
+        )
 
 
 def analyse(declared: Declaration, master: str, settings: Mapping[str, str] | None) -> None:
     """Let Spark analyse everything that it would run."""
     with spark_for(declared, master, settings) as spark, failures(declared):
-        rows = Stages(declared).accepted(stream_of(spark, declared.source, {}))
-        rows_of(declared, is_stateful=state_of(rows).is_kept).analyse(rows)
+        rows_of(spark, declared).analyse(Stages(declared).accepted(stream_of(spark, declared.source, {})))
 
 
 class Run:
     """One run of a pipeline in a session."""
 
-    def __init__(self, spark: SparkSession, declared: Declaration, say: Say, events: EventLog) -> None:
+    def __init__(
+        self, spark: SparkSession, declared: Declaration, say: Say, events: EventLog, metrics: Metrics
+    ) -> None:
         self._spark = spark
         self._declared = declared
-        self._say = say
-        self._events = events
         self._checkpoint = Checkpoint(spark, declared.checkpoint)
         self._stages = Stages(declared)
         self._late = LateRows(self._checkpoint, say)
-        self._failure: Exception | None = None
-        self._queries: dict[str, StreamingQuery] = {}
-        self._outcomes: dict[tuple[str, int], Outcome] = {}
+        self._say = say
+        self._runner = Runner(pipeline=declared.name, prefix="", say=say, events=events, failed=_raise, metrics=metrics)
 
     def run(self, *, once: bool, stop: threading.Event, began: Callable[[], None]) -> None:
-        declared = self._declared
+        declared, runner = self._declared, self._runner
         placeholder = self._stages.accepted(stream_of(self._spark, declared.source, {}))  # enough to check the plan
         state = state_of(placeholder)
-        rows = rows_of(declared, is_stateful=state.is_kept)
-        rows.analyse(placeholder)
+        rows_of(self._spark, declared).analyse(placeholder)
         self._checkpoint.take()
+        topics = Topics(declared.source.brokers, self._checkpoint)
         try:
-            with Topics(declared.source.bootstrap, self._checkpoint) as topics:
-                found = StartOffsets(self._spark, declared, self._checkpoint, topics, state)
-                starts = found.find()
-                with GroupProgress(declared.source.bootstrap, declared.group, self._say) as progress:
-                    self._start_all(starts, state, rows, once, topics, progress, found.is_recovered)
-                    began()
-                    self._wait(stop)
+            found = StartOffsets(self._spark, declared, self._checkpoint, topics, state)
+            starts = found.find()
+            is_one = state.can_be_made_anew and self._checkpoint.is_new(DEAD_LETTERS)
+            # Dead letters of a lost checkpoint may be farther than the rows, and are not written again.
+            plans = self._plans(starts, starts[DEAD_LETTERS] if found.is_recovered else {}, is_one=is_one)
+            for plan in plans:
+                runner.queries.append(self._query(plan, topics))
+                runner.queries[-1].start(once=once, every=declared.every)
+            began()
+            runner.watch(stop, self._is_going)
         finally:
+            runner.close()
+            topics.__exit__()
             with suppress(PySparkException, Py4JError, OSError):  # the JVM may have ended, which released everything
-                for query in self._queries.values():
-                    query.stop()
-                self._report()
-                self._late.end(self._queries.get(RECORDS))
+                self._late.end(self._records())
+            with suppress(Py4JError, OSError):
                 self._checkpoint.release()
 
-    def _start_all(
-        self,
-        starts: Mapping[str, Ends],
-        state: State,
-        rows: Delivery,
-        once: bool,
-        topics: Topics,
-        progress: GroupProgress,
-        is_recovered: bool,
-    ) -> None:
-        declared = self._declared
-        dead_letters = dead_letters_of(declared)
-        records = stream_of(self._spark, declared.source, starts[RECORDS])
-        if state.can_be_made_anew and self._checkpoint.is_new(DEAD_LETTERS):
-            # Dead letters of a lost checkpoint may be farther than the rows, and are not written again.
-            written = starts[DEAD_LETTERS] if is_recovered else {}
-            process = partial(self._divide, rows, dead_letters, written)
-            self._start(RECORDS, self._stages.decoded(records), process, "append", once, topics, progress)
-            return
-        mode = "update" if declared.aggregation and declared.aggregation.emits_updates else "append"
-        accepted = self._stages.accepted(records)
-        self._start(RECORDS, accepted, partial(_pass_on, rows), mode, once, topics, progress)
+    def _plans(self, starts: Mapping[str, Ends], written: Ends, *, is_one: bool) -> Sequence[FlowPlan]:
+        """The flows of the graph that the declaration stands for."""
+        declared, stages = self._declared, self._stages
+        target, dead_letters = rows_of(self._spark, declared), dead_letters_of(self._spark, declared)
+        records = {name: stream_of(self._spark, declared.source, start) for name, start in starts.items()}
+        if is_one:
+            graph = graph_of(declared, {RECORDS: lambda: stages.decoded(records[RECORDS])})
+            flow = graph.flows[0]
+            return [
+                FlowPlan(
+                    flow=flow,
+                    rows=flow.query(),
+                    id=declared.name,
+                    group=declared.group,
+                    target=target,
+                    dead_letters=dead_letters,
+                    then=stages.transformed,
+                    letters=letters,
+                    may_refuse=declared.may_refuse,
+                    is_lean=True,
+                    written=written,
+                )
+            ]
+        queries = {RECORDS: lambda: stages.accepted(records[RECORDS])}
+        targets = {RECORDS: target}
         if dead_letters is not None:
-            refused = self._stages.refused(stream_of(self._spark, declared.source, starts[DEAD_LETTERS]))
-            self._start(DEAD_LETTERS, refused, partial(_pass_on, dead_letters), "append", once, topics, None)
+            queries[DEAD_LETTERS] = lambda: stages.refused(records[DEAD_LETTERS])
+            targets[DEAD_LETTERS] = dead_letters
+        return [
+            FlowPlan(
+                flow=flow,
+                rows=flow.query(),
+                id=declared.name,
+                group=declared.group,
+                target=targets[flow.name],
+                may_refuse=False,
+            )
+            for flow in graph_of(declared, queries, is_one=False).flows
+        ]
 
-    def _divide(
-        self,
-        rows: Delivery,
-        dead_letters: Delivery | None,
-        written: Ends,
-        batch: DataFrame,
-        commit: Commit,
-        confirm: Callable[[], object],
-    ) -> Outcome:
-        """Dead letters first: a batch whose rows are in the table is never asked for its dead letters again."""
-        if rows.holds(batch.sparkSession, commit):
-            return False, None
-        with judged(batch, self._declared.rules, self._declared.name, may_refuse=self._declared.may_refuse) as found:
-            if found.refused is not None and dead_letters is not None:
-                dead_letters.deliver(letters(beyond(found.refused, written)), commit, confirm)
-            return rows.deliver(self._stages.transformed(found.accepted), commit, confirm), found.counts
+    def _query(self, plan: FlowPlan, topics: Topics) -> FlowQuery:
+        declared, name = self._declared, plan.flow.name
+        updates = name == RECORDS and declared.aggregation is not None and declared.aggregation.emits_updates
+        brokers = declared.source.brokers
+        progress = [GroupProgress(brokers, plan.group, self._say)] if name == RECORDS else []
+        query = QueryPlan(
+            checkpoint=self._checkpoint,
+            name=f"{declared.name} {name}",
+            folder=name,
+            mode="update" if updates else "append",
+        )
+        return FlowQuery(
+            self._spark,
+            [FlowDelivery(plan)],
+            query,
+            TopicWatch({brokers.bootstrap: topics}),
+            progress,
+            self._checkpoint.confirm_taken,
+        )
 
-    def _start(
-        self,
-        name: str,
-        rows: DataFrame,
-        process: Process,
-        mode: str,
-        once: bool,
-        topics: Topics,
-        progress: GroupProgress | None,
-    ) -> None:
-        declared = self._declared
+    def _records(self) -> "StreamingQuery | None":
+        return self._runner.queries[0].query if self._runner.queries else None
 
-        def deliver(batch: DataFrame, number: int) -> None:
-            try:
-                start, end = self._checkpoint.batch(name, number)
-                run_id = self._checkpoint.run_id(name)
-                ids = topics.confirm(end)
-                commit = Commit(pipeline=declared.name, run=run_id, batch=number, start=start, end=end, topics=ids)
-                self._outcomes[name, number] = process(batch, commit, partial(topics.confirm, end))
-            except Exception as failure:
-                # Keep the Python exception: Java would return a long text, which Spark itself may fail to parse.
-                self._failure = failure
-                raise RuntimeError("the batch was not delivered") from None
-            if progress is not None:
-                progress.tell(end)
-
-        writer = rows.writeStream.queryName(f"{declared.name} {name}").outputMode(mode).foreachBatch(deliver)
-        writer = writer.option("checkpointLocation", self._checkpoint.of(name))
-        writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=declared.every)
-        self._queries[name] = writer.start()
-
-    def _wait(self, stop: threading.Event) -> None:
-        """Wait until all queries have ended, one has failed, or a stop is requested."""
-        while not stop.wait(POLL_S):
-            self._report()
-            for query in self._queries.values():
-                if (failure := query.exception()) is not None:
-                    raise self._failure or failure
-            self._late.look(self._queries[RECORDS])
-            if not any(query.isActive for query in self._queries.values()):
-                return
-
-    def _report(self) -> None:
-        """Report the batches that Spark has finished since the last call."""
-        for name, query in self._queries.items():
-            for progress in query.recentProgress:
-                values: dict[str, Any] = json.loads(progress.json)
-                outcome = self._outcomes.pop((name, int(values["batchId"])), None)
-                if outcome is None:  # no records, or reported before
-                    continue
-                report: BatchReport = completed(report_of(values, name), outcome[1], is_new=outcome[0])
-                self._say(report.line())
-                self._events.write({"pipeline": self._declared.name, **report.as_event()})
+    def _is_going(self) -> bool:
+        records = self._records()
+        if records is not None:
+            self._late.look(records)
+        return any(query.is_active for query in self._runner.queries)
 
 
-def _pass_on(delivery: Delivery, batch: DataFrame, commit: Commit, confirm: Callable[[], object]) -> Outcome:
-    return delivery.deliver(batch, commit, confirm), None
+def _raise(_: FlowQuery, error: Exception) -> None:
+    raise error

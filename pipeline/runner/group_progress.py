@@ -11,6 +11,7 @@ from collections.abc import Callable
 from ..declaration.model import Positions
 from ..installation.cache import Unavailable
 from ..sources.broker_view import BrokerView
+from ..sources.brokers import Brokers
 from ..sources.offsets import to_json
 
 CLOSE_TIMEOUT_S = 30.0
@@ -19,8 +20,8 @@ CLOSE_TIMEOUT_S = 30.0
 class GroupProgress:
     """Use it in a `with`: at its end, the last offsets have been sent or abandoned."""
 
-    def __init__(self, bootstrap: str, group: str, say: Callable[[str], None]) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, brokers: Brokers, group: str, say: Callable[[str], None]) -> None:
+        self._brokers = brokers
         self._group = group
         self._say = say
         self._newest: Positions | None = None
@@ -45,17 +46,36 @@ class GroupProgress:
 
     def _run(self) -> None:
         text = sent = ""
+        view: BrokerView | None = None
         while (positions := self._next()) is not None:
             if to_json(positions) == sent:
                 continue
             try:
-                with BrokerView(self._bootstrap) as view:
-                    view.commit(self._group, positions)
+                view = self._commit(view, positions)
                 sent, text = to_json(positions), ""
             except Unavailable as error:
+                view = None
                 if not text:
                     self._say(f"note: the offsets of this batch are not committed to the group {self._group}: {error}")
                 text = str(error)
+        if view is not None:
+            view.close()
+
+    def _commit(self, view: BrokerView | None, positions: Positions) -> BrokerView:
+        """Commit by this connection, or by a new one if it was lost; returns the one that works."""
+        if view is not None:
+            try:
+                view.commit(self._group, positions)
+                return view
+            except Unavailable:
+                view.close()
+        view = BrokerView(self._brokers)
+        try:
+            view.commit(self._group, positions)
+        except Unavailable:
+            view.close()
+            raise
+        return view
 
     def _next(self) -> Positions | None:
         with self._changed:

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -33,10 +32,6 @@ from ..tables.delivery import catalog_settings
 from .session import is_local, session, source_options
 from .stages import check_schema
 
-if TYPE_CHECKING:
-    pass
-
-POLL_S = 0.5
 # PySpark's own log of errors in queries, each with its stack.
 PYSPARK_ERRORS = "DataFrameQueryContextLogger"
 NO_ROOM = ("No space left on device", "Disk quota exceeded", "File too large")
@@ -53,7 +48,7 @@ def silent(_: str) -> None:
 
 def look(declared: Declaration) -> dict[str, list[int]]:
     """The partitions of the source, after all checks that need neither Spark nor a write."""
-    with BrokerView(declared.source.bootstrap) as view:
+    with BrokerView(declared.source.brokers) as view:
         found = check_topics(declared, view)
         view.resolve(found, declared.source.start)
     check_schema(declared.decoding)

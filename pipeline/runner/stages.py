@@ -7,21 +7,25 @@ A judged record has its fields as columns, its Kafka metadata in columns that be
 is null if it was decoded and every rule holds. A record with a reason is a dead letter, with its original bytes.
 """
 
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from trioka.protocol.schema_framing import Undecodable
+from trioka.protocol.schema_framing import HEADER_BYTES, Undecodable
 
+from ..declaration.ddl import InvalidSchema, parse
 from ..declaration.model import Avro, Declaration, Decoding, Json, Protobuf
 from ..errors import InvalidPipeline
 from ..expectations.columns import MAX_REASON_CHARS, METADATA, REASON, VALUE, sentences
 from ..expectations.judge import check_rule, marked, stopping, without_marks
-from ..formats import avro, protobuf
+from ..formats import avro, json_schema, protobuf
 from ..formats.decimals import is_rounded, texts_of
+from ..formats.registered import compiled, newest
 
 VIEW = "records"
 RECORD = "kafka_record"
@@ -30,8 +34,8 @@ CORRUPT = "kafka_corrupt"
 Decoder = Callable[[DataFrame], DataFrame]
 
 
-def letters(refused: DataFrame) -> DataFrame:
-    """Refused records as dead letters."""
+def letters(refused: DataFrame, _: str = "") -> DataFrame:
+    """Refused records as dead letters; there is one flow, so they do not name it."""
     return refused.select(F.substring(F.col(REASON), 1, MAX_REASON_CHARS).alias("reason"), *METADATA, VALUE)
 
 
@@ -105,6 +109,7 @@ class Stages:
 
 def check_schema(decoding: Decoding) -> None:
     """Raise `InvalidPipeline` if the schema cannot give columns. Needs no Spark, but may use a registry."""
+    decoding = registered(decoding)
     if isinstance(decoding, Avro):
         avro.to_ddl(avro.reader_schema(decoding))
         for id, writer in decoding.writers.items():
@@ -113,7 +118,23 @@ def check_schema(decoding: Decoding) -> None:
         protobuf.to_ddl(protobuf.message_class(decoding.descriptor, decoding.message).DESCRIPTOR)
 
 
+def registered(decoding: Decoding) -> Decoding:
+    """A decoding with its schema: one of JSON Schema or Protobuf may be in a registry."""
+    if not isinstance(decoding, Json | Protobuf) or decoding.registry is None or decoding.subject is None:
+        return decoding
+    if isinstance(decoding, Json):
+        ddl = json_schema.to_ddl(newest(decoding.registry, decoding.subject, "JSON").text)
+        try:
+            return replace(decoding, ddl=ddl, fields=parse(ddl), registry=None)
+        except InvalidSchema as error:
+            raise InvalidPipeline(f"decode.registry: {error}.") from None
+    descriptor = compiled(newest(decoding.registry, decoding.subject, "PROTOBUF"))
+    message = decoding.message or protobuf.first_message(descriptor)
+    return replace(decoding, descriptor=descriptor, message=message, registry=None)
+
+
 def _decoder(decoding: Decoding) -> Decoder:
+    decoding = registered(decoding)
     if isinstance(decoding, Json):
         return lambda records: _from_json(records, decoding)
     if isinstance(decoding, Avro):
@@ -140,20 +161,33 @@ def _from_json(records: DataFrame, declared: Json) -> DataFrame:
     """
     schema = f"{declared.ddl}, `{CORRUPT}` STRING"
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    parsed = records.withColumn(RECORD, F.from_json(F.col(VALUE).cast("string"), schema, options))
+    text = (F.expr(f"substring({VALUE}, {HEADER_BYTES + 1})") if declared.is_framed else F.col(VALUE)).cast("string")
+    parsed = records.withColumn(RECORD, F.from_json(text, schema, options))
     record = F.col(RECORD)
     reason = F.when(F.col(VALUE).isNull(), F.lit("the value is null"))
+    if declared.is_framed:
+        is_framed = (F.length(VALUE) >= HEADER_BYTES) & (F.expr(f"substring({VALUE}, 1, 1)") == F.lit(b"\0"))
+        reason = reason.when(~is_framed, F.lit("the value does not begin with a schema id: a zero byte and four more"))
     reason = reason.when(record.isNull() | record[CORRUPT].isNotNull(), F.lit("the value is not JSON of the schema"))
     for field in declared.fields:
         if field.is_required:
             reason = reason.when(record[field.name].isNull(), F.lit(f"the field '{field.name}' is missing or null"))
-    for decimal in cast(StructType, StructType.fromDDL(declared.ddl)).fields:
+    for decimal in _decimals(declared):
         texts = texts_of(decimal.dataType)
         if texts is not None:
-            read = F.from_json(F.col(VALUE).cast("string"), StructType([StructField(decimal.name, texts)]))
+            read = F.from_json(text, StructType([StructField(decimal.name, texts)]))
             rounded = is_rounded(record[decimal.name], read[decimal.name], decimal.dataType)
             reason = reason.when(rounded, F.lit(f"the field '{decimal.name}' has more digits than its type keeps"))
     return _beside(parsed.withColumn(REASON, reason), [field.name for field in declared.fields])
+
+
+def _decimals(declared: Json) -> list[StructField]:
+    """The fields with decimals. Spark parses types by analysis, which `spark-pipelines` forbids in a query function, so
+    it is asked only if there are any.
+    """
+    if not re.search(r"\b(dec|decimal|numeric)\b", declared.ddl, re.I):
+        return []
+    return cast(StructType, StructType.fromDDL(declared.ddl)).fields
 
 
 def _by_function(decode: Callable[[bytes], dict[str, Any]], ddl: str) -> Decoder:
@@ -167,7 +201,7 @@ def _by_function(decode: Callable[[bytes], dict[str, Any]], ddl: str) -> Decoder
         except Undecodable as error:
             return None, str(error)
 
-    judged = F.udf(judge, f"record STRUCT<{ddl}>, reason STRING", useArrow=False)
+    judged = F.udf(judge, f"record STRUCT<{ddl}>, reason STRING", useArrow=True)
 
     def decoder(records: DataFrame) -> DataFrame:
         both = records.withColumn(RECORD, judged(F.col(VALUE))).withColumn(REASON, F.col(f"{RECORD}.reason"))

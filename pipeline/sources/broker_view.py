@@ -24,6 +24,7 @@ from ..declaration.model import Positions, Source, Start
 from ..errors import InvalidPipeline
 from ..installation.cache import Unreachable
 from .bootstrap import reach
+from .brokers import Brokers
 from .offsets import Ends
 
 REQUEST_TIMEOUT_MS = 15_000
@@ -51,14 +52,13 @@ class Lag:
 class BrokerView:
     """A connection to the brokers. Use it in a `with`."""
 
-    def __init__(self, bootstrap: str) -> None:
-        reach(bootstrap)
-        self.bootstrap = bootstrap
-        with _reachable(bootstrap):
+    def __init__(self, brokers: Brokers) -> None:
+        settings = brokers.client_settings()
+        reach(brokers.bootstrap, is_plain=brokers.is_plain)
+        self.bootstrap = brokers.bootstrap
+        with _reachable(self.bootstrap):
             self._admin: Any = KafkaAdminClient(
-                bootstrap_servers=bootstrap.split(","),
-                client_id="trioka-pipeline",
-                request_timeout_ms=REQUEST_TIMEOUT_MS,
+                **settings, client_id="trioka-pipeline", request_timeout_ms=REQUEST_TIMEOUT_MS
             )
 
     def __enter__(self) -> "BrokerView":

@@ -168,7 +168,8 @@ def is_held(there: Iterable[Commit], commit: Commit) -> bool:
     `InvalidPipeline` if the table has only a part of them. Spark repeats a batch with the offsets in its checkpoint, so
     this happens only if the checkpoint is older than the table, for example restored from a backup.
     """
-    of_run = [one for one in there if one.run == commit.run]
+    # The flows of a shared read have one run.
+    of_run = [one for one in there if (one.pipeline, one.run) == (commit.pipeline, commit.run)]
     if not of_run:
         return False
     known = joined(of_run)

@@ -35,7 +35,7 @@ class StartOffsets:
 
     def find(self) -> dict[str, Ends]:
         """The start of each query, stored in the checkpoint. New partitions begin at their first record."""
-        with BrokerView(self._declared.source.bootstrap) as view:
+        with BrokerView(self._declared.source.brokers) as view:
             partitions = view.sources(self._declared.source)
             ids = self._topics.confirm(partitions)
             kept = self._checkpoint.starts()

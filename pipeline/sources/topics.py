@@ -16,6 +16,7 @@ from ..errors import InvalidPipeline
 from ..installation.cache import Unreachable
 from ..runner.checkpoint import Checkpoint
 from .broker_view import BrokerView
+from .brokers import Brokers
 from .offsets import is_another_topic
 
 # A broker may restart between a batch and its commit; Spark waits about as long for it.
@@ -39,9 +40,9 @@ def check_ids(known: Mapping[str, str], now: Mapping[str, str], checkpoint: str)
 class Topics:
     """The ids of the topics that a run reads, for both of its queries."""
 
-    def __init__(self, bootstrap: str, checkpoint: Checkpoint, address: str | None = None) -> None:
+    def __init__(self, brokers: Brokers, checkpoint: Checkpoint, address: str | None = None) -> None:
         """`address` is the checkpoint to remove for a new start, if the ids stand in a part of it."""
-        self._bootstrap = bootstrap
+        self._brokers = brokers
         self._checkpoint = checkpoint
         self._address = address or checkpoint.address
         self._ids = checkpoint.topics()
@@ -75,7 +76,7 @@ class Topics:
         while True:
             try:
                 if self._view is None:
-                    self._view = BrokerView(self._bootstrap)
+                    self._view = BrokerView(self._brokers)
                 return self._view.topic_ids(names)
             except Unreachable:
                 self._close()

@@ -5,7 +5,7 @@ driver died is delivered again. To identify duplicates, a record in a topic has 
 batch.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,6 @@ from .topic_transactions import TopicTarget
 
 # How long a writer waits while another one holds the catalog's file.
 CATALOG_WAIT_MS = 60_000
-Transactions = Callable[[SparkSession], TopicTarget]
 
 
 def always() -> None:
@@ -39,60 +38,48 @@ def always() -> None:
 
 
 class Delivery:
-    """One target for one kind of row. `is_stateful` rows must be computed even if the target already has them, because
-    the computation advances Spark's state to the next version.
-    """
+    """The target of one kind of row: `flows/targets.py` says what a target is."""
 
     def __init__(
         self,
+        spark: SparkSession,
         sink: Sink,
         *,
         keys: tuple[str, ...] = (),
-        is_stateful: bool,
         is_dead: bool = False,
-        transactions: Transactions | None = None,
+        transactions: TopicTarget | None = None,
     ) -> None:
         self._sink = sink
-        self._keys = keys
-        self._is_stateful = is_stateful
         self._is_dead = is_dead
         self._transactions = transactions
+        self._table = table_of(spark, sink, keys)
+        # The rows of a merge are cached before it, and those of a topic are seen while they are written.
+        self.is_seen_later = self._table is not None and not keys
 
-    def holds(self, spark: SparkSession, commit: Commit) -> bool:
-        """Whether the target is known to have this batch."""
-        target = self._transactions(spark) if self._transactions else table_of(spark, self._sink, self._keys)
+    def commits(self) -> list[Commit]:
+        return self._table.commits() if self._table is not None else []
+
+    def holds(self, commit: Commit) -> bool:
+        target = self._transactions if self._transactions is not None else self._table
         return target is not None and target.holds(commit)
 
-    def deliver(self, rows: DataFrame, commit: Commit, confirm: Confirm = always) -> bool:
-        """Deliver the rows; False if they had been delivered before. `confirm` is called after the rows were read, as
-        far as the sink can delay their publication, and right before they are published; an exception of it prevents
-        that.
-        """
-        table = table_of(rows.sparkSession, self._sink, self._keys)
-        if table is not None:
-            if table.holds(commit):
-                if self._is_stateful:
-                    rows.write.format("noop").mode("overwrite").save()
-                return False
-            table.append(rows, commit, confirm)
-            return True
+    def deliver(self, rows: DataFrame, commit: Commit, confirm: Confirm = always) -> None:
+        if self._table is not None:
+            self._table.append(rows, commit, confirm)
+            return
         if self._transactions is not None and isinstance(self._sink, TopicSink):
-            topic = self._transactions(rows.sparkSession)
-            if topic.holds(commit):
-                if self._is_stateful:
-                    rows.write.format("noop").mode("overwrite").save()
-                return False
-            topic.deliver(self._messages(rows, self._sink), commit, confirm)
-            return True
+            self._transactions.deliver(self._messages(rows, self._sink), commit, confirm)
+            return
         confirm()
         if isinstance(self._sink, TopicSink):
             made = self._letters(rows) if self._is_dead else self._messages(rows, self._sink)
             mark = F.struct(F.lit("trioka.commit").alias("key"), F.lit(commit.name.encode()).alias("value"))
             made = made.withColumn("headers", F.array_append("headers", mark))
-            made.write.format("kafka").options(**sink_options(self._sink.bootstrap, topic=self._sink.topic)).save()
+            made.write.format("kafka").options(
+                **sink_options(self._sink.bootstrap, topic=self._sink.topic, **self._sink.security)
+            ).save()
         elif isinstance(self._sink, ConsoleSink):
             rows.show(self._sink.rows, truncate=False)
-        return True
 
     def analyse(self, rows: DataFrame) -> None:
         """Analyse the sink's expressions on the rows, before anything runs."""
@@ -141,29 +128,28 @@ def table_of(spark: SparkSession, sink: DeadLetters, keys: tuple[str, ...] = ())
     return IcebergTable(spark, sink, keys) if isinstance(sink, IcebergSink) else None
 
 
-def rows_of(declared: Declaration, *, is_stateful: bool) -> Delivery:
+def rows_of(spark: SparkSession, declared: Declaration) -> Delivery:
     """The target of a pipeline's rows. Updated windows replace the table's rows of the same window and group."""
     aggregation = declared.aggregation
     keys: tuple[str, ...] = ()
     if aggregation is not None and aggregation.emits_updates:
         keys = ("window_start", "window_end", *aggregation.by)
-    return Delivery(declared.sink, keys=keys, is_stateful=is_stateful, transactions=_transactions_of(declared))
+    return Delivery(spark, declared.sink, keys=keys, transactions=_transactions_of(spark, declared))
 
 
-def _transactions_of(declared: Declaration) -> Transactions | None:
+def _transactions_of(spark: SparkSession, declared: Declaration) -> TopicTarget | None:
     sink = declared.sink
     if not isinstance(sink, TopicSink) or not sink.is_exactly_once:
         return None
-    options = {"kafka.bootstrap.servers": sink.bootstrap, "topic": sink.topic}
+    options = {"kafka.bootstrap.servers": sink.bootstrap, "topic": sink.topic, **sink.security}
     output = Output(name=sink.topic, kind="sink", place="sink", format="kafka", options=options)
-    address = f"{declared.checkpoint}/sink"
-    return lambda spark: TopicTarget(spark, output, declared.name, address)
+    return TopicTarget(spark, output, declared.name, f"{declared.checkpoint}/sink")
 
 
-def dead_letters_of(declared: Declaration) -> Delivery | None:
+def dead_letters_of(spark: SparkSession, declared: Declaration) -> Delivery | None:
     if isinstance(declared.dead_letters, Discard) or not declared.may_refuse:
         return None
-    return Delivery(declared.dead_letters, is_stateful=False, is_dead=True)
+    return Delivery(spark, declared.dead_letters, is_dead=True)
 
 
 def catalog_settings(declared: Declaration) -> dict[str, str]:

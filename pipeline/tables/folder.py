@@ -21,7 +21,13 @@ class Folder:
         self._jvm = jvm
         self._path = jvm.org.apache.hadoop.fs.Path
         self.address = address
-        self._system = self._path(address).getFileSystem(context.hadoopConfiguration())
+        self._configuration = context.hadoopConfiguration()
+        self._system = self._path(address).getFileSystem(self._configuration)
+
+    def setting(self, key: str) -> str | None:
+        """A setting of Hadoop."""
+        found = self._configuration.get(key)
+        return None if found is None else str(found)
 
     def exists(self, *names: str) -> bool:
         return bool(self._system.exists(self._at(*names)))
@@ -56,6 +62,14 @@ class Folder:
         assert not self.exists(new), f"{new} is there already"
         if not self._system.rename(self._at(old), self._at(new)):
             raise OSError(f"{self.address}/{old} could not be renamed to {new}")
+
+    def copy(self, old: str, new: str) -> None:
+        """Copy a file or a folder with all that is in it; nothing if it does not exist."""
+        source, target = self._at(old), self._at(new)
+        if self._system.exists(source):
+            self._jvm.org.apache.hadoop.fs.FileUtil.copy(
+                self._system, source, self._system, target, False, self._configuration
+            )
 
     def make(self, *names: str) -> None:
         self._system.mkdirs(self._at(*names))

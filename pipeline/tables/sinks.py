@@ -192,7 +192,8 @@ class IcebergTable:
         """Stage table writes inside of it as a snapshot that readers do not see. The attempt's name identifies it."""
         attempt = uuid.uuid4().hex
         settings = {
-            "spark.wap.id": commit.name,
+            # Iceberg publishes an id once, and the flows of a shared read have the same run and batch.
+            "spark.wap.id": f"{commit.pipeline}-{commit.name}",
             f"spark.sql.iceberg.snapshot-property.{COMMIT_PROPERTY}": commit.to_json(),
             f"spark.sql.iceberg.snapshot-property.{ATTEMPT_PROPERTY}": attempt,
         }
@@ -247,7 +248,7 @@ class IcebergTable:
                 if self._sink.partition_by:
                     empty = empty.partitionedBy(*(F.col(name) for name in self._sink.partition_by))
                 empty = empty.tableProperty("commit.retry.num-retries", COMMIT_RETRIES)
-                for key, value in (properties or {}).items():
+                for key, value in {**_format_of(schema), **(properties or {})}.items():
                     empty = empty.tableProperty(key, value)
                 empty.tableProperty(STAGING_ENABLED, "true").create()
                 return
@@ -288,9 +289,16 @@ class IcebergTable:
             wider = field.dataType.simpleString()
             self._spark.sql(f"ALTER TABLE {self._name} ALTER COLUMN `{known.name}` TYPE {wider}")
         if new:
+            for key, value in _format_of(StructType(new)).items():
+                self._spark.sql(f"ALTER TABLE {self._name} SET TBLPROPERTIES ('{key}' = '{value}')")
             columns = ", ".join(f"`{field.name}` {field.dataType.simpleString()}" for field in new)
             self._spark.sql(f"ALTER TABLE {self._name} ADD COLUMNS ({columns})")
         return there
+
+
+def _format_of(schema: StructType) -> dict[str, str]:
+    """The properties of a table with these columns: Iceberg has variants from the third version of its format on."""
+    return {"format-version": "3"} if "variant" in schema.simpleString() else {}
 
 
 def is_wider(wide: DataType, narrow: DataType) -> bool:

@@ -27,6 +27,7 @@ from ..graph.elements import Output
 from ..installation.cache import Unreachable
 from ..sources.bootstrap import DEFAULT_BOOTSTRAP
 from ..sources.broker_view import REQUEST_TIMEOUT_MS, BrokerView
+from ..sources.brokers import BOOTSTRAP, Brokers
 from ..sources.offsets import Commit
 from .folder import Folder
 from .sinks import Confirm
@@ -46,10 +47,12 @@ COLUMNS = ("key", "value", "headers", "partition")
 class TopicTarget:
     """`address` is the checkpoint of the flow, `flow_id` names it among all pipelines."""
 
+    is_seen_later = False
+
     def __init__(self, spark: SparkSession, output: Output, flow_id: str, address: str) -> None:
         options = output.options
         self._output = output
-        self._bootstrap = options.get("kafka.bootstrap.servers", DEFAULT_BOOTSTRAP)
+        self._brokers = Brokers.of({BOOTSTRAP: DEFAULT_BOOTSTRAP, **options})
         self._topic = options.get("topic", "")
         self._id = flow_id
         self._folder = Folder(spark, address)
@@ -85,7 +88,7 @@ class TopicTarget:
             confirm()
             divided.foreachPartition(
                 Part(
-                    bootstrap=self._bootstrap,
+                    brokers=self._brokers,
                     topic=self._topic,
                     flow_id=self._id,
                     run=commit.run,
@@ -99,7 +102,7 @@ class TopicTarget:
 
     def _steps(self, commit: Commit) -> dict[int, Step]:
         try:
-            entries = ledger(self._bootstrap, self._topic, self._id)
+            entries = ledger(self._brokers, self._topic, self._id)
             return steps(entries, self._parts(), commit.run, commit.batch, is_restart=self._is_restart)
         except LedgerMismatch as mismatch:
             raise InvalidPipeline(
@@ -112,7 +115,7 @@ class TopicTarget:
         """The number of parts, which stays what it was at the first start: a repeated batch is divided alike."""
         if self._folder.exists(PARTS_FILE):
             return int(json.loads(self._folder.text(PARTS_FILE))["parts"])
-        with BrokerView(self._bootstrap) as view:
+        with BrokerView(self._brokers) as view:
             there = view.partitions()
             if self._topic not in there:
                 raise InvalidPipeline(f"{self._output.place}: {view.missing(self._topic, there)}")
@@ -130,11 +133,9 @@ def _problem(output: Output) -> str | None:
     options = output.options
     if not options.get("topic"):
         return "needs the option 'topic'."
-    if options.get("kafka.security.protocol", "PLAINTEXT") != "PLAINTEXT":
-        return (
-            f"writes to brokers with TLS or a login, which transactions of trioka cannot yet; set the option "
-            f"{DELIVERY} = '{AT_LEAST_ONCE}'."
-        )
+    problem = Brokers.of({BOOTSTRAP: DEFAULT_BOOTSTRAP, **options}).problem()
+    if problem is not None:
+        return f"cannot be written by transactions: {problem} Or set the option {DELIVERY} = '{AT_LEAST_ONCE}'."
     if options.get(LEDGER, CONTINUE) not in (CONTINUE, RESTART):
         return f"has the option {LEDGER} = '{options[LEDGER]}'; there are {CONTINUE} and {RESTART}."
     return None
@@ -144,12 +145,11 @@ def group_of(flow_id: str) -> str:
     return f"{flow_id}.sink"
 
 
-def ledger(bootstrap: str, topic: str, flow_id: str) -> dict[int, Entry]:
+def ledger(brokers: Brokers, topic: str, flow_id: str) -> dict[int, Entry]:
     """The ledger of a flow, by part."""
-    with _reachable(bootstrap):
-        admin = KafkaAdminClient(
-            bootstrap_servers=bootstrap.split(","), client_id="trioka-pipeline", request_timeout_ms=REQUEST_TIMEOUT_MS
-        )
+    settings = brokers.client_settings()
+    with _reachable(brokers.bootstrap):
+        admin = KafkaAdminClient(**settings, client_id="trioka-pipeline", request_timeout_ms=REQUEST_TIMEOUT_MS)
         try:
             group = group_of(flow_id)
             answers = admin.list_group_offsets({group: None}).get(group, {})
@@ -172,7 +172,7 @@ class Part:
     def __init__(
         self,
         *,
-        bootstrap: str,
+        brokers: Brokers,
         topic: str,
         flow_id: str,
         run: str,
@@ -180,7 +180,7 @@ class Part:
         counts: Mapping[int, int],
         is_restart: bool = False,
     ) -> None:
-        self._bootstrap = bootstrap
+        self._brokers = brokers
         self._topic = topic
         self._id = flow_id
         self._run = run
@@ -194,16 +194,17 @@ class Part:
         self.write(rows, context.partitionId())
 
     def write(self, rows: Iterable[Any], part: int) -> None:
-        with _reachable(self._bootstrap):
+        settings = self._brokers.client_settings()
+        with _reachable(self._brokers.bootstrap):
             producer = KafkaProducer(
-                bootstrap_servers=self._bootstrap.split(","),
+                **settings,
                 transactional_id=f"{self._id}-{part}",
                 transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
                 linger_ms=20,
             )
             try:
                 producer.init_transactions()
-                entry = ledger(self._bootstrap, self._topic, self._id).get(part)
+                entry = ledger(self._brokers, self._topic, self._id).get(part)
                 if step(entry, self._run, self._batch, is_restart=self._is_restart) is Step.WRITE:
                     self._write(producer, rows, part)
             finally:

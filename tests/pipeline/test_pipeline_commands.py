@@ -34,6 +34,7 @@ from trioka.pipeline.pipeline_commands import pipeline
 from trioka.pipeline.runner import checkpoint
 from trioka.pipeline.runner.run import failures
 from trioka.pipeline.sources.broker_view import BrokerView
+from trioka.pipeline.sources.brokers import Brokers
 from trioka.protocol.batch import build
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.produce import ProduceRequest
@@ -145,7 +146,7 @@ def test_the_lag_of_a_pipeline_that_never_ran_is_everything(tmp_path: Path, boot
 
 
 def test_where_to_begin_is_found_out_for_every_partition(bootstrap: str) -> None:
-    with BrokerView(bootstrap) as view:
+    with BrokerView(Brokers(bootstrap=bootstrap)) as view:
         partitions = view.sources(Source(bootstrap=bootstrap, pattern="ord.*"))
         assert view.resolve(partitions, Start()) == {"orders": {0: 0, 1: 0}}
         assert view.resolve(partitions, Start(at="latest")) == {"orders": {0: 3, 1: 0}}

@@ -162,6 +162,8 @@ def a_repeated_batch_is_held(module: ModuleType) -> None:
     assert module.is_held(there, commit(1, 5, 9))
     assert not module.is_held(there, commit(2, 9, 12))
     assert not module.is_held(there, commit(0, 9, 12, run="new"))
+    # Flows that share a read have its run.
+    assert not module.is_held(there, commit(1, 5, 9, pipeline="other"))
 
 
 def a_batch_of_an_older_checkpoint_that_reaches_farther_is_refused(module: ModuleType) -> None:
@@ -208,7 +210,16 @@ def test_a_batch_is_known_by_its_run_and_its_offsets(rule: Rule) -> None:
     ("right", "wrong", "rule"),
     [
         ("known.batch >= commit.batch", "known.batch > commit.batch", a_repeated_batch_is_held),
-        ("[one for one in there if one.run == commit.run]", "[one for one in there]", a_repeated_batch_is_held),
+        (
+            "(one.pipeline, one.run) == (commit.pipeline, commit.run)",
+            "one.pipeline == commit.pipeline",
+            a_repeated_batch_is_held,
+        ),
+        (
+            "(one.pipeline, one.run) == (commit.pipeline, commit.run)",
+            "one.run == commit.run",
+            a_repeated_batch_is_held,
+        ),
         ("end > known_end", "False", a_batch_of_an_older_checkpoint_that_reaches_farther_is_refused),
         ("start < known_end", "False", a_batch_of_an_older_checkpoint_that_reaches_farther_is_refused),
         (
