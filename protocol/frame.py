@@ -83,7 +83,9 @@ class ReceiveBuffer:
         self._empty[reader] = len(reader.own)
         self._empty_bytes += len(reader.own)
         while self._empty_bytes > MAX_EMPTY_BYTES and len(self._empty) > 1:
-            next(iter(self._empty)).shrink()
+            oldest = next(iter(self._empty))
+            self.forget(oldest)
+            oldest.shrink()
 
     def forget(self, reader: "FrameReader") -> None:
         """The reader receives into its buffer again, or has none any more."""
