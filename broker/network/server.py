@@ -127,6 +127,8 @@ class SocketServer:
         self.handshake_timeout_s = HANDSHAKE_TIMEOUT_S
         self.warn_once: Callable[..., None] = log_warning  # set by the broker: limits the rate per client
         self.buffer_sizes: dict[int, int] = {}  # by socket option; empty: the kernel's defaults
+        self.serve_socket: Callable[[int, int], None] = self.serve_ready  # or measured: network_time.py
+        self.flush: Callable[[Channel], None] = lambda channel: channel.flush(self)  # the same
 
     def __len__(self) -> int:
         return len(self._channels)
@@ -167,7 +169,7 @@ class SocketServer:
 
     def _serve_rounds(self) -> bool:
         """Serves rounds until no event comes or other tasks must run. Whether to be called again after a checkpoint."""
-        poll, serve = self._epoll.poll, self._serve
+        poll, serve = self._epoll.poll, self.serve_socket
         leave_at = self._now() + MAX_HOLD_S
         comes_back = False
         while found := self._poll(poll):
@@ -221,6 +223,9 @@ class SocketServer:
     @property
     def connections(self) -> list[Connection]:
         return [channel.connection for channel in self._channels.values()]
+
+    def connection_of(self, descriptor: int) -> Connection | None:
+        return channel.connection if (channel := self._channels.get(descriptor)) is not None else None
 
     def cut(self) -> None:
         """Closes all connections, and refuses new ones until `refuses_connections` is False again."""
@@ -288,7 +293,7 @@ class SocketServer:
 
     # -- one socket ----------------------------------------------------------------------------------------------------
 
-    def _serve(self, ready: int, events: int) -> None:
+    def serve_ready(self, ready: int, events: int) -> None:
         channel = self._channels.get(ready)
         if channel is None:
             if ready in self._listeners:
@@ -372,7 +377,7 @@ class SocketServer:
                 self._flush_deferred()
             for ready, events in self._epoll.poll(0, MAX_EVENTS):
                 if ready != channel.descriptor:
-                    self._serve(ready, events)
+                    self.serve_socket(ready, events)
         finally:
             self._is_serving_small = False
 
@@ -559,7 +564,7 @@ class SocketServer:
         if channel.connection.deferred is not None:  # its buffer still holds a request of this round
             self._flush_deferred()
         if channel.connection.may_read and channel not in self._paused:
-            self._serve(channel.descriptor, IN)
+            self.serve_socket(channel.descriptor, IN)
         else:
             self._update_interest(channel)
 
@@ -581,7 +586,7 @@ class SocketServer:
 
     def _send(self, channel: Channel) -> None:
         is_small = channel.connection.outgoing_bytes <= SMALL_RANGE_BYTES and not channel.is_corked
-        channel.flush(self)
+        self.flush(channel)
         if is_small and not channel.connection.outgoing:
             self._small_sent_at = self._round_started_at
 

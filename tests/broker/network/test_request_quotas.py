@@ -162,6 +162,37 @@ async def test_the_time_of_handlers_counts_and_is_never_throttled_for_longer_tha
 
 
 @on_trio
+async def test_the_time_of_the_network_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apart from that of the handler, and without a check: the response has left."""
+    async with broker_with_topic(tmp_path) as (broker, clock), ClientConnection(broker) as client:
+        await set_quota(broker, ANONYMOUS, request_percentage=1e9)
+        clients, recorded = broker.client_quotas, list[float]()
+        record = clients.record_time
+
+        def noted(user: str, client_id: str, seconds: float) -> int:
+            recorded.append(seconds)
+            return record(user, client_id, seconds)
+
+        monkeypatch.setattr(clients, "record_time", noted)
+        await client.ask(produce(broker, records(), 9), 9)
+        while len(recorded) < 2:  # the handler's, and after the response was sent the network's
+            await trio.sleep(0.001)
+        handler, network = recorded
+        assert handler > 0 and network > 0
+        assert clients.exempt.per_second(clients.now_ms()) == 0
+        await client.say(produce(broker, records(), 9, acks=0), 9)
+        while not clients.exempt.per_second(clients.now_ms()):
+            await trio.sleep(0.001)
+        assert len(recorded) == 2
+        clock.seconds += 100
+        await set_quota_off(broker)
+        recorded.clear()
+        await client.ask(produce(broker, records(), 9), 9)
+        assert not recorded
+        assert broker.network.serve_socket == broker.network.serve_ready
+
+
+@on_trio
 async def test_a_muted_connection_is_read_from_again_when_its_time_is_over(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
         await set_quota(broker, ANONYMOUS, request_percentage=0.000001)
