@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from trioka.cluster.host_address import client_host
 from trioka.cluster.purgatory import DelayedOperation
 from trioka.cluster.quotas import Quotas, QuotaStamp
 
 from ..config.network_keys import QUOTA_WINDOW_NUM, QUOTA_WINDOW_SIZE_SECONDS
 from .connection_quotas import ConnectionLimits, ConnectionQuotas
+from .listener import addresses_of
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -70,13 +70,13 @@ class Admission:
         for name in names:
             try:
                 with trio.fail_after(LOOKUP_S):
-                    found = await trio.socket.getaddrinfo(name, None, type=trio.socket.SOCK_STREAM)
+                    found = await addresses_of(name)
             except (OSError, UnicodeError, trio.TooSlowError) as error:
                 log.warning("the quota of the ip entity %s has no effect: it cannot be looked up: %s", name, error)
                 continue
             if self._broker.metadata.quotas.stamp is not stamp:
                 return  # they have changed, and are looked up again
-            self.quotas.resolved(name, {client_host(address) for *_, address in found})
+            self.quotas.resolved(name, found)
 
     def may_accept(self, listener: str) -> bool:
         """Whether the listener may accept. If not, it waits until `SocketServer.resume_listeners`."""

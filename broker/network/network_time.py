@@ -9,7 +9,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ..security.client_quotas import ClientQuotas, user_of
+from ..security.client_quotas import ClientQuotas
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -53,7 +53,7 @@ class NetworkTime:
         if connection.is_exempt:
             self._clients.record_exempt_time(seconds)
         else:
-            self._clients.record_time(user_of(connection.principal), connection.client_id, seconds)
+            self._clients.record_network_time(connection.principal, connection.client_id, seconds)
 
 
 def measure_network_time(broker: "Broker") -> None:

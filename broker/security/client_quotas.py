@@ -81,6 +81,11 @@ class Counter:
             return 0
         return self.rate.record_within(value, self.limit, now_ms)
 
+    def note(self, value: float, now_ms: int) -> None:
+        """Records usage without computing a throttle time."""
+        self.used_ms = now_ms
+        self.rate.record(value, now_ms)
+
     def take_back(self, value: float, now_ms: int) -> None:
         self.rate.record(-value, now_ms)
 
@@ -284,6 +289,13 @@ class ClientQuotas:
         self.seconds += seconds
         throttle_ms = self.request.counter(user, client_id, now_ms).record(seconds * 100, now_ms)
         return min(throttle_ms, self.max_request_throttle_ms)
+
+    def record_network_time(self, principal: str, client_id: str, seconds: float) -> None:
+        """Records event loop time without a check."""
+        counter = self.usage(principal, client_id).request
+        if counter is not None:
+            self.seconds += seconds
+            counter.note(seconds * 100, self.now_ms())
 
     def record_exempt_time(self, seconds: float) -> None:
         """Records the time of a request between nodes, or of a Produce without a response."""

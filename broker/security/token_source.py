@@ -29,7 +29,7 @@ from ..config.oauth_client import TokenSettings
 from .http_request import RequestFailed, http_request
 
 RETRY_S: Final = 1.0  # after a request that failed, or whose token was refused
-REQUEST_TIMEOUT_S: Final = 8.0  # less than a connection has for its login (peers/peer.py)
+REQUEST_TIMEOUT_S: Final = 5.0  # less than a connection has for its login (peers/peer.py)
 
 
 class TokenSource:
@@ -54,7 +54,8 @@ class TokenSource:
                 raise NoToken(self._failure)
             self._asked_at, self._kept, self._failure = now, "", ""
             try:
-                token = await self._request()
+                with trio.CancelScope(shield=True):  # others wait for it, though a caller may have less time
+                    token = await self._request()
             except NoToken as error:
                 self._failure = str(error)
                 raise

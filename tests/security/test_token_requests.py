@@ -210,6 +210,19 @@ async def test_connections_that_log_in_together_share_a_token(provider: Provider
 
 
 @on_trio
+async def test_a_caller_that_gives_up_does_not_end_the_request(provider: Provider) -> None:
+    tokens = source(provider)
+    provider.may_answer.clear()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tokens.token)
+        await trio.to_thread.run_sync(provider.is_asked.wait)
+        nursery.cancel_scope.cancel()
+        provider.may_answer.set()
+    await tokens.token()
+    assert provider.tokens == 1
+
+
+@on_trio
 async def test_a_provider_that_refuses_is_not_asked_all_the_time(provider: Provider) -> None:
     now = 0.0
     tokens = TokenSource(source(provider, secret="wrong")._settings, lambda: now)

@@ -30,6 +30,8 @@ class Provider:
         self.scopes: set[str] = set()
         self.status = 200
         self.answer: bytes | None = None  # instead of a token
+        self.is_asked, self.may_answer = threading.Event(), threading.Event()
+        self.may_answer.set()
 
     @property
     def keys_url(self) -> str:
@@ -40,6 +42,8 @@ class Provider:
         return f"{self.url}/token"
 
     def respond(self, authorization: str, form: dict[str, list[str]]) -> tuple[int, bytes]:
+        self.is_asked.set()
+        self.may_answer.wait()
         if authorization != f"{CLIENT_ID}:{CLIENT_SECRET}" or form.get("grant_type") != ["client_credentials"]:
             self.refused += 1
             return 401, b'{"error": "invalid_client"}'

@@ -49,6 +49,8 @@ SOCKET_FILES = frozenset(
         "broker/metadata/schema_ids.py",
         "broker/security/http_request.py",
         "broker/security/issuer_keys.py",
+        "broker/security/token_source.py",
+        "cli/client/bearer_token.py",
         "cli/client/connection.py",
         "cli/node/sd_notify.py",
         "cli/client/registry_client.py",
