@@ -57,7 +57,7 @@ class TokenSource:
                 with trio.CancelScope(shield=True):  # others wait for it, though a caller may have less time
                     token = await self._request()
             except NoToken as error:
-                self._failure = str(error)
+                self._failure = "" if self._settings.credentials is None else str(error)
                 raise
             if token.lifetime_s is not None:
                 self._kept, self._kept_until = token.text, now + token.lifetime_s * self._settings.refresh_factor

@@ -147,7 +147,7 @@ def test_a_connection_gets_the_buffer_that_was_empty_for_longest(frames: ModuleT
     first, second, third = (each.own for each in inboxes)
     assert first is None  # it had to make room
     feed(inboxes[0], frame(bytes(900_000)))
-    assert (inboxes[0].own, inboxes[1].own, inboxes[2].own) == (second, None, third)
+    assert inboxes[0].own is second and inboxes[1].own is None and inboxes[2].own is third
 
 
 def test_a_buffer_with_half_a_frame_is_given_to_no_other_connection(frames: ModuleType) -> None:
