@@ -206,8 +206,7 @@ class SocketServer:
         if found or self._round_started_at < self._no_poll_until:
             return found
         began = perf_counter()
-        in_vain = self._should_spin
-        if self._should_spin:
+        if in_vain := self._should_spin:
             while perf_counter() - began < SPIN_S:
                 found = poll(0, MAX_EVENTS)
                 if found:
@@ -310,6 +309,7 @@ class SocketServer:
                 try:
                     size = channel.receive(reader.view if is_plain else reader.receive_buffer())
                 except BlockingIOError:
+                    reader.keep()
                     return
                 if not size:
                     self._drop(channel)
@@ -350,6 +350,7 @@ class SocketServer:
         try:
             size = channel.receive(buffer[:CHUNK_BYTES] if is_large else buffer)
         except BlockingIOError:
+            connection.reader.keep()
             return
         if not size:
             self._drop(channel)
@@ -524,8 +525,7 @@ class SocketServer:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
             connection = None
             if not self.refuses_connections:
-                host, port = client_host(address), address[1]
-                connection = self._new_connection(host=host, port=port, listener=listener.name)
+                connection = self._new_connection(host=client_host(address), port=address[1], listener=listener.name)
             if connection is None:
                 sock.close()
                 continue
