@@ -112,12 +112,18 @@ def options_of(broker: TriokaProcess) -> dict[str, str]:
     }
 
 
-def test_spark_reads_and_writes_with_a_delegation_token(
-    spark: SparkSession, broker: TriokaProcess, tmp_path: Path
-) -> None:
-    credentials = token_of(spark, broker, tmp_path)
+@pytest.fixture(scope="module")
+def credentials(spark: SparkSession, broker: TriokaProcess, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Of the user that runs Spark, from here on."""
+    found = token_of(spark, broker, tmp_path_factory.mktemp("jaas"))
     jvm: Any = spark._jvm
-    jvm.org.apache.hadoop.security.UserGroupInformation.getCurrentUser().addCredentials(credentials)
+    jvm.org.apache.hadoop.security.UserGroupInformation.getCurrentUser().addCredentials(found)
+    return found
+
+
+def test_spark_reads_and_writes_with_a_delegation_token(
+    spark: SparkSession, broker: TriokaProcess, credentials: Any, tmp_path: Path
+) -> None:
     options = options_of(broker)
     rows = spark.createDataFrame([(value,) for value in VALUES], "value string")
     rows.write.format("kafka").options(**options, topic=TOPIC).save()
@@ -135,7 +141,7 @@ def test_spark_reads_and_writes_with_a_delegation_token(
 
 
 def test_sparks_token_is_one_of_its_owner_and_ends_when_it_is_expired(
-    spark: SparkSession, broker: TriokaProcess, tmp_path: Path
+    spark: SparkSession, broker: TriokaProcess, credentials: Any, tmp_path: Path
 ) -> None:
     config = tmp_path / "client.properties"
     config.write_text(
@@ -143,16 +149,13 @@ def test_sparks_token_is_one_of_its_owner_and_ends_when_it_is_expired(
         f"ssl.truststore.location={broker.log.parent / 'authority.pem'}\n"
         f'sasl.jaas.config={PLAIN_MODULE} required username="{USER}" password="{PASSWORD}";\n'
     )
-    credentials = token_of(spark, broker, tmp_path)
     connected = ("--bootstrap-server", broker.bootstrap, "--command-config", config)
     (token,) = credentials.getAllTokens()
     text = run_tool(TOKENS, *connected, "--describe")
-    assert bytes(token.getIdentifier()).decode() in text and f"User:{USER}" in text
-    run_tool(
-        TOKENS, *connected, "--expire", "--expiry-time-period", "-1", "--hmac", bytes(token.getPassword()).decode()
-    )
-    assert bytes(token.getIdentifier()).decode() not in run_tool(TOKENS, *connected, "--describe")
-    spark._jvm.org.apache.hadoop.security.UserGroupInformation.getCurrentUser().addCredentials(credentials)  # type: ignore[union-attr]
+    token_id, hmac = (bytes(each).decode() for each in (token.getIdentifier(), token.getPassword()))
+    assert token_id in text and f"User:{USER}" in text
+    run_tool(TOKENS, *connected, "--expire", "--expiry-time-period", "-1", "--hmac", hmac)
+    assert token_id not in run_tool(TOKENS, *connected, "--describe")
     options = {**options_of(broker), "subscribe": TOPIC, **EXPIRED_TIMEOUTS}
     with pytest.raises(Py4JJavaError, match=r"(?i)authentication failed"):
         spark.read.format("kafka").options(**options).load().collect()
