@@ -150,12 +150,13 @@ def test_sparks_token_is_one_of_its_owner_and_ends_when_it_is_expired(
         f'sasl.jaas.config={PLAIN_MODULE} required username="{USER}" password="{PASSWORD}";\n'
     )
     connected = ("--bootstrap-server", broker.bootstrap, "--command-config", config)
-    (token,) = credentials.getAllTokens()
-    text = run_tool(TOKENS, *connected, "--describe")
+    token = credentials.getAllTokens().iterator().next()
+    described = ("--describe", "--owner-principal", f"User:{USER}")
+    text = run_tool(TOKENS, *connected, *described)
     token_id, hmac = (bytes(each).decode() for each in (token.getIdentifier(), token.getPassword()))
     assert token_id in text and f"User:{USER}" in text
     run_tool(TOKENS, *connected, "--expire", "--expiry-time-period", "-1", "--hmac", hmac)
-    assert token_id not in run_tool(TOKENS, *connected, "--describe")
+    assert token_id not in run_tool(TOKENS, *connected, *described)
     options = {**options_of(broker), "subscribe": TOPIC, **EXPIRED_TIMEOUTS}
     with pytest.raises(Py4JJavaError, match=r"(?i)authentication failed"):
         spark.read.format("kafka").options(**options).load().collect()
