@@ -157,12 +157,25 @@ def sarama() -> list[str | Path]:
     return [*toolchains.go_program("login"), "sarama"]
 
 
+def kafka_go() -> list[str | Path]:
+    return [*toolchains.go_program("login"), "kafka-go"]
+
+
+def rskafka() -> list[str | Path]:
+    return toolchains.rust_program("login")
+
+
 def kafkajs() -> list[str | Path]:
     (node, *_), environment = toolchains.kafkajs()
     return ["env", f"NODE_PATH={environment['NODE_PATH']}", node, toolchains.CLIENTS / "kafkajs" / "login.js"]
 
 
-@pytest.mark.parametrize("client", [sarama, kafkajs], ids=lambda client: str(client.__name__))
+IN_RUST = pytest.param(rskafka, marks=pytest.mark.nightly)  # a minute to compile
+
+
+@pytest.mark.parametrize(
+    "client", [sarama, kafka_go, kafkajs, IN_RUST], ids=lambda client: str(getattr(client, "__name__", client))
+)
 def test_clients_of_other_languages(place: Place, client: Callable[[], list[str | Path]]) -> None:
     try:
         command = client()

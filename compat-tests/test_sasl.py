@@ -21,7 +21,7 @@ from shared_directory import VOTERS_IN_THE_LOG, SharedDirectory
 from support.certificates import authority, signed
 from support.jaas_texts import JAAS_TEXTS
 from support.sasl import upsertion
-from toolchains import CLIENTS, go_program, kafkajs, kcat, unavailable
+from toolchains import CLIENTS, go_program, kafkajs, kcat, rust_program, unavailable
 from trioka_process import TriokaProcess
 
 from trioka.cli.client.connection import Connection, free_ports
@@ -275,6 +275,13 @@ def go_login(client: str) -> list[str | Path]:
         unavailable(missing)
 
 
+def rust_login() -> list[str | Path]:
+    try:
+        return rust_program("login")
+    except Unavailable as missing:
+        unavailable(missing)
+
+
 def kafkajs_login() -> list[str | Path]:
     try:
         (node, *_), environment = kafkajs()
@@ -287,12 +294,17 @@ PROGRAMS: Mapping[str, Callable[[], list[str | Path]]] = {
     "franz-go": lambda: go_login("franz"),
     "sarama": lambda: go_login("sarama"),
     "sarama-v0": lambda: go_login("sarama-v0"),  # SaslHandshake 0, and messages without headers
+    "kafka-go": lambda: go_login("kafka-go"),
     "kafkajs": kafkajs_login,  # its connections after the first begin with SaslHandshake
+    "rskafka": rust_login,
 }
 
 
-# The test of franz-go takes half a minute, so one mechanism is enough each time.
+# The test of franz-go takes half a minute, so one mechanism is enough each time. The client in Rust takes a minute to
+# compile.
 NIGHTLY = [("franz-go", mechanism) for mechanism in MECHANISMS[:-1]]
+NIGHTLY += [("kafka-go", mechanism) for mechanism in MECHANISMS[:-1]]
+NIGHTLY += [("rskafka", mechanism) for mechanism in MECHANISMS]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
-"""The toolchains of clients in other languages: Go, Node and Java, and kcat. Found on the machine; never installed on
-it.
+"""The toolchains of clients in other languages: Go, Node, Rust and Java, and kcat. Found on the machine; never
+installed on it.
 
-The clients themselves come from their registries, pinned with their hashes (go.sum, package-lock.json, a SHA-256 per
-jar), once: programs are built into the cache folder, under a name that changes with their sources and pins. Which
-registry is the user's business: it is the one that `go` and `npm` are set up to ask.
+The clients themselves come from their registries, pinned with their hashes (go.sum, package-lock.json, Cargo.lock, a
+SHA-256 per jar), once: programs are built into the cache folder, under a name that changes with their sources and pins.
+Which registry is the user's business: it is the one that `go`, `npm` and `cargo` are set up to ask.
 
 A toolchain that is missing raises `Unavailable`; `unavailable()` makes that a skipped test, or a failed one in CI.
 """
@@ -28,10 +28,11 @@ from trioka.pipeline.installation.cache import Unavailable, folder, locked
 from trioka.pipeline.installation.repository import Pin, checked
 
 CLIENTS = Path(__file__).parent / "clients"
-BUILD_TIMEOUT_SECONDS = 600
+BUILD_TIMEOUT_SECONDS = 1200
 LOG_TAIL_CHARS = 400
 OLDEST_GO = (1, 21)  # from here on, go fetches by itself the newer one that a module asks for
 OLDEST_NODE = (18, 0)
+OLDEST_CARGO = (1, 85)
 SHELL_JARS = "shell_jars.txt"
 # Kafka's broker speaks with clients from 2.1 on; this one is what Spark 3 and many a company still use.
 OLD_JAVA_CLIENT = Pin(
@@ -78,6 +79,22 @@ def kafkajs() -> tuple[Command, dict[str, str]]:
 
     modules = _built(f"kafkajs-{_digest(pins)}", install) / "node_modules"
     return [node, home / "main.js"], {**os.environ, "NODE_PATH": str(modules)}
+
+
+@functools.cache
+def rust_program(name: str) -> Command:
+    """The program of clients/rust, built from its pinned crates."""
+    cargo = _tool("cargo", "--version", OLDEST_CARGO)
+    home = CLIENTS / "rust"
+    files = [*sorted(home.glob("src/*.rs")), home / "Cargo.toml", home / "Cargo.lock"]
+
+    def build(target: Path) -> None:
+        compiled_at = target / "compiled"
+        _run([cargo, "build", "--locked", "--release", "--quiet", "--target-dir", compiled_at], home)
+        (compiled_at / "release" / name).rename(target / name)
+        shutil.rmtree(compiled_at)
+
+    return [_built(f"rust-{name}-{_digest(files)}", build) / name]
 
 
 @functools.cache

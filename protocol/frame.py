@@ -8,7 +8,9 @@ complete frame: one `recv_into` may bring a hundred requests, each of them a vie
 That buffer is shared by all connections (`ReceiveBuffer`), since only one of them is served at a time: a thousand quiet
 connections hold no memory. What is left when the complete frames are taken, the beginning of one that is not, moves to
 a buffer of the connection's own. A connection that sends large frames keeps that buffer, and receives the rest of a
-large frame together with only a little of the next one, so that little has to be moved.
+large frame together with only a little of the next one, so that little has to be moved. Large buffers that are empty,
+because no frame is incomplete, are limited for all connections together: above the limit, a connection that needs one
+gets the buffer that was empty for longest.
 
 The buffer grows with the bytes that have arrived, never with the announced size: a client that announces one hundred
 megabytes and sends none of them costs four bytes.
@@ -32,6 +34,7 @@ HEADER_KEY_BYTES: Final = 8  # key, version, correlation id: what every request 
 RECEIVE_BUFFER_BYTES: Final = 256 * 1024  # of the buffer that all connections share
 KEPT_BYTES: Final = 64 * 1024  # so much may be copied without being noticed
 SMALLEST_BUFFER_BYTES: Final = 1024
+MAX_EMPTY_BYTES: Final = 2 * 1024 * 1024  # of the large buffers that are empty, of all connections together
 MAX_REQUEST_BYTES: Final = 100 * 1024 * 1024  # socket.request.max.bytes
 
 _SIZE: Final = Struct(">i")
@@ -58,14 +61,47 @@ class NotKafka(ProtocolError):
 
 class ReceiveBuffer:
     """The buffer that all connections share: each receives into the part after `used`. A connection with a frame that
-    is served later sets `used` to the end of that frame; one that has served all of its frames sets it back to 0."""
+    is served later sets `used` to the end of that frame; one that has served all of its frames sets it back to 0.
 
-    __slots__ = ("used", "view")
+    It also knows the large buffers of connections that are empty. One of them always stays, however large it is, so
+    that a single connection with large frames does not allocate its buffer for each.
+    """
+
+    __slots__ = ("_empty", "_empty_bytes", "used", "view")
 
     def __init__(self, size: int = RECEIVE_BUFFER_BYTES) -> None:
         assert size > 2 * KEPT_BYTES
         self.view = memoryview(bytearray(size))
         self.used = 0  # at most half of the buffer when a receive starts
+        self._empty: dict[FrameReader, int] = {}  # size of its buffer, oldest first
+        self._empty_bytes = 0
+
+    def note_empty(self, reader: "FrameReader") -> None:
+        """The reader has a large buffer without an incomplete frame; it keeps the buffer if there is room."""
+        self.forget(reader)
+        assert reader.own is not None
+        self._empty[reader] = len(reader.own)
+        self._empty_bytes += len(reader.own)
+        while self._empty_bytes > MAX_EMPTY_BYTES and len(self._empty) > 1:
+            oldest = next(iter(self._empty))
+            self.forget(oldest)
+            oldest.shrink()
+
+    def forget(self, reader: "FrameReader") -> None:
+        """The reader receives into its buffer again, or has none any more."""
+        if reader in self._empty:
+            self._empty_bytes -= self._empty.pop(reader)
+
+    def large_buffer(self, size: int) -> bytearray:
+        """A buffer of this size or larger, which may have old bytes."""
+        if self._empty_bytes + size > MAX_EMPTY_BYTES:
+            for reader, found in self._empty.items():
+                if size <= found <= 16 * size:
+                    buffer = reader.own
+                    reader.shrink()
+                    assert buffer is not None
+                    return buffer
+        return bytearray(size)
 
 
 class FrameReader:
@@ -75,7 +111,7 @@ class FrameReader:
     frame by itself (broker/fastpath/produce.py) may take the frame by moving `start` behind it.
     """
 
-    __slots__ = ("end", "max_bytes", "min_bytes", "own", "scratch", "start", "view")
+    __slots__ = ("end", "is_closed", "max_bytes", "min_bytes", "own", "scratch", "start", "view")
 
     def __init__(self, scratch: ReceiveBuffer, max_bytes: int = MAX_REQUEST_BYTES) -> None:
         self.scratch = scratch  # the shared buffer
@@ -85,6 +121,7 @@ class FrameReader:
         self.end = 0  # the end of the received bytes
         self.max_bytes = max_bytes
         self.min_bytes = HEADER_KEY_BYTES  # less if frames are SASL messages without a header
+        self.is_closed = False
 
     def receive_buffer(self) -> memoryview:
         """Where to receive. Frames that were taken before are not valid any more: their bytes may be overwritten."""
@@ -94,12 +131,13 @@ class FrameReader:
                 return self.view
             self.start = self.end = used
             return self.view[used:]
+        self.scratch.forget(self)  # nobody else gets the buffer now
         waiting = self.end - self.start
         if self.start and (waiting <= KEPT_BYTES or self.end == len(self.view)):
             self._move_to(self.own)
         if self.end == len(self.view) or len(self.view) < KEPT_BYTES:
             # Other objects may still hold views of the old buffer, so it is left to them and not resized.
-            self._move_to(bytearray(max(2 * len(self.view), KEPT_BYTES)))
+            self._move_to(self.scratch.large_buffer(max(2 * len(self.view), KEPT_BYTES)))
         wanted = max(self._missing(), 0) + KEPT_BYTES  # of the next frames too
         return self.view[self.end : self.end + wanted]
 
@@ -143,20 +181,33 @@ class FrameReader:
 
     def keep(self) -> None:
         """Call it after frames were taken, all or some: the shared buffer is free for another connection afterwards.
-        Bytes that were not taken move to a buffer of this connection, and an empty own buffer is released."""
+        Bytes that were not taken move to a buffer of this connection. An empty own buffer is released, or may be given
+        to another connection if it is large."""
         waiting = self.end - self.start
         if waiting == 0:
             self.start = self.end = 0
-            if self.own is not None and len(self.own) <= KEPT_BYTES:
+            if self.own is None:
+                return
+            if self.is_closed or len(self.own) <= KEPT_BYTES:
                 self.shrink()
+            else:
+                self.scratch.note_empty(self)
         elif self.own is None:
-            self._move_to(bytearray(max(SMALLEST_BUFFER_BYTES, 1 << (2 * waiting - 1).bit_length())))
+            size = 1 << (2 * waiting - 1).bit_length()
+            large = size > KEPT_BYTES
+            self._move_to(self.scratch.large_buffer(size) if large else bytearray(max(SMALLEST_BUFFER_BYTES, size)))
 
     def shrink(self) -> None:
         """Releases an empty buffer, for a connection that has been idle for a while."""
         if self.end == self.start:
+            self.scratch.forget(self)
             self.own, self.view = None, self.scratch.view
             self.start = self.end = 0
+
+    def close(self) -> None:
+        """The connection is closed: its buffer is not kept."""
+        self.is_closed = True
+        self.scratch.forget(self)
 
     def _refuse(self, size: int) -> None:
         first = bytes(self.view[self.start : self.start + SIZE_BYTES])
@@ -175,8 +226,8 @@ class FrameReader:
 
     @property
     def held_bytes(self) -> int:
-        """The size of this connection's own buffer."""
-        return 0 if self.own is None else len(self.own)
+        """The size of the buffer that an incomplete frame takes."""
+        return 0 if self.own is None or self.start == self.end else len(self.own)
 
 
 def frame_response(correlation_id: int, response: Response, version: int) -> list[RecordBytes]:

@@ -115,7 +115,9 @@ NO_CLEANER_BUFFERS: Final = "log.cleaner.dedupe.buffer.size alone limits the mem
 LATER_CLUSTER: Final = "this is not implemented yet"
 LATER_SHARE: Final = "share groups are not implemented yet"
 LATER_STREAMS: Final = "streams groups are not implemented yet"
-LATER_SECURITY: Final = "nodes do not log in to each other by OAUTHBEARER"
+NO_ASSERTION: Final = "nodes request their tokens with a client id and a secret"
+ONE_TOKEN_REQUEST: Final = "a token is requested when a login needs it, within 5 s"
+EVEN_MOVES: Final = "the bytes of moves are spread evenly, without windows"
 LATER_QUOTAS: Final = "this throttle is not implemented yet"
 LATER_TELEMETRY: Final = "client telemetry is not implemented yet"
 

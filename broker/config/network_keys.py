@@ -2,11 +2,11 @@
 
 from .key import (
     CLUSTER_WIDE,
+    EVEN_MOVES,
     HIGH,
     JAVA,
     KIB,
     LATER_CLUSTER,
-    LATER_QUOTAS,
     LATER_TELEMETRY,
     LOW,
     MEDIUM,
@@ -97,11 +97,11 @@ REPLICATION_QUOTA_WINDOW_NUM = broker_key("replication.quota.window.num", Int(mi
 REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = broker_key("replication.quota.window.size.seconds", Int(min=1), 1, LOW,
     doc="Length of a window for throttled replication, in seconds.")
 ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_NUM = broker_key("alter.log.dirs.replication.quota.window.num",
-    Int(min=1), 11, LOW, effect=LATER_QUOTAS,
+    Int(min=1), 11, LOW, effect=EVEN_MOVES,
     doc="Number of windows over which the rate of moves between log directories is averaged.")
 ALTER_LOG_DIRS_REPLICATION_QUOTA_WINDOW_SIZE_SECONDS = broker_key(
     "alter.log.dirs.replication.quota.window.size.seconds",
-    Int(min=1), 1, LOW, effect=LATER_QUOTAS,
+    Int(min=1), 1, LOW, effect=EVEN_MOVES,
     doc="Length of a window for moves between log directories, in seconds.")
 CONTROLLER_QUOTA_WINDOW_NUM = broker_key("controller.quota.window.num", Int(min=1), 11, LOW,
     doc="Number of windows over which the rate of topic and partition changes is averaged.")

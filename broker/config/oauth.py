@@ -6,11 +6,10 @@ tokens, or tokens that were issued for other services. A later Kafka requires th
 
 from collections.abc import Callable
 from importlib.util import find_spec
-from ipaddress import ip_address
 from typing import Any, Final
-from urllib.parse import SplitResult, urlsplit
 
 from trioka.protocol.lazy_dataclass import frozen
+from trioka.protocol.sasl.issuer_url import check_issuer_url
 from trioka.protocol.sasl.jwt import Rules
 
 from .key import Key
@@ -32,16 +31,15 @@ from .security_keys import (
 )
 from .trioka_keys import OAUTH_ALLOWED_FILES, OAUTH_ALLOWED_URLS
 
-_PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
+PACKAGE: Final = "org.apache.kafka.common.security.oauthbearer"
 CALLBACK_HANDLERS: Final = frozenset(
     {
-        f"{_PACKAGE}.OAuthBearerValidatorCallbackHandler",
-        f"{_PACKAGE}.secured.OAuthBearerValidatorCallbackHandler",
+        f"{PACKAGE}.OAuthBearerValidatorCallbackHandler",
+        f"{PACKAGE}.secured.OAuthBearerValidatorCallbackHandler",
     }
 )
-VALIDATORS: Final = frozenset({f"{_PACKAGE}.DefaultJwtValidator", f"{_PACKAGE}.BrokerJwtValidator"})
+VALIDATORS: Final = frozenset({f"{PACKAGE}.DefaultJwtValidator", f"{PACKAGE}.BrokerJwtValidator"})
 FILE: Final = "file://"
-PORTS: Final = {"https": 443, "http": 80}
 MIN_INTERVAL_MS: Final = 1000  # between two fetches for unknown keys, and for the regular ones
 
 Values = Callable[[Key[Any]], Any]
@@ -67,7 +65,7 @@ def oauth_settings(values: Values) -> OAuthSettings:
         raise ConfigError(
             f"{SASL_OAUTHBEARER_JWKS_ENDPOINT_URL.name} is not set: OAUTHBEARER needs the key set that verifies tokens."
         )
-    _check_allowed(url, values)
+    check_allowed(SASL_OAUTHBEARER_JWKS_ENDPOINT_URL.name, url, values)
     issuer = values(SASL_OAUTHBEARER_EXPECTED_ISSUER)
     if not issuer and not values(SASL_OAUTHBEARER_ALLOW_UNVERIFIED_ISSUER):
         raise ConfigError(
@@ -105,48 +103,18 @@ def _check_classes(values: Values) -> None:
             )
 
 
-def _check_allowed(url: str, values: Values) -> None:
+def check_allowed(key_name: str, url: str, values: Values) -> None:
     """As in Kafka, with Java's system properties org.apache.kafka.sasl.oauthbearer.allowed.urls and .files."""
     if url.startswith("file:"):
         listed, allowed, named = OAUTH_ALLOWED_FILES, values(OAUTH_ALLOWED_FILES), url.removeprefix(FILE)
     else:
         listed, allowed, named = OAUTH_ALLOWED_URLS, values(OAUTH_ALLOWED_URLS), url
     try:
-        check_key_set_url(url)
+        check_issuer_url(url)
     except ValueError as error:
-        raise ConfigError(f"{SASL_OAUTHBEARER_JWKS_ENDPOINT_URL.name} {error}.") from None
+        raise ConfigError(f"{key_name} {error}.") from None
     if named not in allowed:
-        raise ConfigError(
-            f"{SASL_OAUTHBEARER_JWKS_ENDPOINT_URL.name} is '{url[:200]}', which {listed.name} does not list."
-        )
-
-
-def check_key_set_url(url: str) -> SplitResult:
-    """Raises ValueError, with one sentence, for a URL from which keys must not be loaded."""
-    parts = urlsplit(url)
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("must have no user name and no password")
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-            raise ValueError("must name an absolute path of this machine, as file:///path does")
-        return parts
-    if parts.scheme not in PORTS or not parts.hostname:
-        raise ValueError("must begin with https:// and a host, or with file:///")
-    _ = parts.port  # raises ValueError for an invalid port
-    if parts.scheme == "http" and not _is_loopback(parts.hostname):
-        raise ValueError("must begin with https://; http:// is only for addresses of this machine")
-    if not url.isascii() or not url.isprintable() or " " in url:
-        raise ValueError("must have no spaces and only ASCII characters")
-    return parts
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+        raise ConfigError(f"{key_name} is '{url[:200]}', which {listed.name} does not list.")
 
 
 def _claim(values: Values, key: Key[str]) -> str:

@@ -28,6 +28,7 @@ from trioka.storage.files.disk import read_settings_file
 from .key import LISTENER_PREFIX, Key
 from .layers import Config, ConfigError
 from .oauth import OAuthSettings, oauth_settings
+from .oauth_client import TokenSettings, token_settings
 from .security_keys import SASL_ENABLED_MECHANISMS, SASL_JAAS_CONFIG
 from .trioka_keys import JAAS_FILE
 from .values import Secret
@@ -46,6 +47,7 @@ class NodeLogin(NamedTuple):
     mechanism: str
     username: str
     password: Secret
+    token: TokenSettings | None = None  # for OAUTHBEARER, instead of name and password
 
     def __repr__(self) -> str:
         return f"NodeLogin({self.mechanism}, {self.username})"
@@ -80,7 +82,7 @@ def sasl_of(config: Config, listener: str) -> ListenerSasl:
 
 def login_of(config: Config, listener: str, mechanism: str) -> NodeLogin:
     """The credentials with which this node logs in to other nodes at a listener: `username` and `password` of its JAAS
-    configuration. Raises ConfigError."""
+    configuration, or where its bearer tokens come from. Raises ConfigError."""
     served = ", ".join(CLIENT_MECHANISMS)
     if mechanism not in CLIENT_MECHANISMS:
         reason = " (Kerberos)" if mechanism == GSSAPI else ""
@@ -90,6 +92,9 @@ def login_of(config: Config, listener: str, mechanism: str) -> NodeLogin:
             f"listeners use SASL, to one of {served}."
         )
     module = _module(config, listener, mechanism, "The login to other nodes", _jaas_file(config))
+    if mechanism == OAUTHBEARER:
+        tokens = token_settings(lambda key: of_mechanism(config, listener, OAUTHBEARER, key), module.options)
+        return NodeLogin(mechanism, "", Secret(""), tokens)
     username, password = module.options.get("username"), module.options.get("password")
     if not username or not password:
         raise ConfigError(

@@ -7,10 +7,11 @@ from .key import (
     JAVA,
     KERBEROS,
     KIB,
-    LATER_SECURITY,
     LOW,
     MEDIUM,
     MINUTE_MS,
+    NO_ASSERTION,
+    ONE_TOKEN_REQUEST,
     PER_BROKER,
     authorizer_key,
     broker_key,
@@ -117,32 +118,30 @@ SASL_LOGIN_CALLBACK_HANDLER_CLASS = broker_key("sasl.login.callback.handler.clas
     doc="Java class that obtains the credentials for a login.")
 SASL_LOGIN_CLASS = broker_key("sasl.login.class", Class(), None, MEDIUM, effect=JAVA,
     doc="Java class that performs the login.")
-SASL_LOGIN_CONNECT_TIMEOUT_MS = broker_key("sasl.login.connect.timeout.ms", Int(), None, LOW, effect=LATER_SECURITY,
+SASL_LOGIN_CONNECT_TIMEOUT_MS = broker_key("sasl.login.connect.timeout.ms", Int(), None, LOW, effect=ONE_TOKEN_REQUEST,
     doc="Time in milliseconds that a connection to the token provider may take.")
-SASL_LOGIN_READ_TIMEOUT_MS = broker_key("sasl.login.read.timeout.ms", Int(), None, LOW, effect=LATER_SECURITY,
+SASL_LOGIN_READ_TIMEOUT_MS = broker_key("sasl.login.read.timeout.ms", Int(), None, LOW, effect=ONE_TOKEN_REQUEST,
     doc="Time in milliseconds that the token provider may take to respond.")
-SASL_LOGIN_RETRY_BACKOFF_MS = broker_key("sasl.login.retry.backoff.ms", Long(), 100, LOW, effect=LATER_SECURITY,
+SASL_LOGIN_RETRY_BACKOFF_MS = broker_key("sasl.login.retry.backoff.ms", Long(), 100, LOW, effect=ONE_TOKEN_REQUEST,
     doc="First pause, in milliseconds, before a request to the token provider is retried.")
 SASL_LOGIN_RETRY_BACKOFF_MAX_MS = broker_key("sasl.login.retry.backoff.max.ms", Long(), 10_000, LOW,
-    effect=LATER_SECURITY,
+    effect=ONE_TOKEN_REQUEST,
     doc="Longest pause, in milliseconds, before a request to the token provider is retried.")
 SASL_LOGIN_REFRESH_WINDOW_FACTOR = broker_key("sasl.login.refresh.window.factor", Double(), 0.8, MEDIUM, PER_BROKER,
-    effect=LATER_SECURITY,
     doc="Fraction of its lifetime after which a credential is refreshed.")
 SASL_LOGIN_REFRESH_WINDOW_JITTER = broker_key("sasl.login.refresh.window.jitter", Double(), 0.05, MEDIUM, PER_BROKER,
-    effect=LATER_SECURITY,
+    effect=ONE_TOKEN_REQUEST,
     doc="Maximum random addition to sasl.login.refresh.window.factor, as a fraction of the lifetime.")
 SASL_LOGIN_REFRESH_MIN_PERIOD_SECONDS = broker_key("sasl.login.refresh.min.period.seconds",
-    Short(), 60, MEDIUM, PER_BROKER, effect=LATER_SECURITY,
+    Short(), 60, MEDIUM, PER_BROKER, effect=ONE_TOKEN_REQUEST,
     doc="Minimum age, in seconds, of a credential that is refreshed.")
 SASL_LOGIN_REFRESH_BUFFER_SECONDS = broker_key("sasl.login.refresh.buffer.seconds", Short(), 300, MEDIUM, PER_BROKER,
-    effect=LATER_SECURITY,
+    effect=ONE_TOKEN_REQUEST,
     doc="Time in seconds before its expiry at which a credential is refreshed at the latest.")
 
 # OAuth.
 
 SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL = broker_key("sasl.oauthbearer.token.endpoint.url", String(), None, MEDIUM,
-    effect=LATER_SECURITY,
     doc="URL of the token endpoint of the OAuth provider.")
 SASL_OAUTHBEARER_JWKS_ENDPOINT_URL = broker_key("sasl.oauthbearer.jwks.endpoint.url", String(), None, MEDIUM,
     doc="URL of the JSON Web Key Set (JWKS) that verifies tokens.")
@@ -169,50 +168,50 @@ SASL_OAUTHBEARER_ALLOW_UNVERIFIED_AUDIENCE = broker_key("sasl.oauthbearer.allow.
         "has this key, too.")
 SASL_OAUTHBEARER_CLOCK_SKEW_SECONDS = broker_key("sasl.oauthbearer.clock.skew.seconds", Int(), 30, LOW,
     doc="Tolerated difference, in seconds, between the clocks of the token issuer and this node.")
-SASL_OAUTHBEARER_SCOPE = broker_key("sasl.oauthbearer.scope", String(), None, MEDIUM, effect=LATER_SECURITY,
+SASL_OAUTHBEARER_SCOPE = broker_key("sasl.oauthbearer.scope", String(), None, MEDIUM,
     doc="Scope that is requested for a token.")
 SASL_OAUTHBEARER_SCOPE_CLAIM_NAME = broker_key("sasl.oauthbearer.scope.claim.name", String(), "scope", LOW,
     doc="Claim that holds the scopes of a token.")
 SASL_OAUTHBEARER_SUB_CLAIM_NAME = broker_key("sasl.oauthbearer.sub.claim.name", String(), "sub", LOW,
     doc="Claim that holds the user name.")
 SASL_OAUTHBEARER_CLIENT_CREDENTIALS_CLIENT_ID = broker_key("sasl.oauthbearer.client.credentials.client.id",
-    String(), None, MEDIUM, effect=LATER_SECURITY,
+    String(), None, MEDIUM,
     doc="Client id for token requests.")
 SASL_OAUTHBEARER_CLIENT_CREDENTIALS_CLIENT_SECRET = broker_key("sasl.oauthbearer.client.credentials.client.secret",
-    Password(), None, MEDIUM, effect=LATER_SECURITY,
+    Password(), None, MEDIUM,
     doc="Client secret for token requests.")
 SASL_OAUTHBEARER_ASSERTION_ALGORITHM = broker_key("sasl.oauthbearer.assertion.algorithm",
-    String(one_of=("ES256", "RS256"), fold=True), "RS256", MEDIUM, effect=LATER_SECURITY,
+    String(one_of=("ES256", "RS256"), fold=True), "RS256", MEDIUM, effect=NO_ASSERTION,
     doc="Algorithm that signs the client assertion (a JWT).")
 SASL_OAUTHBEARER_ASSERTION_FILE = broker_key("sasl.oauthbearer.assertion.file", String(), None, MEDIUM,
-    effect=LATER_SECURITY,
+    effect=NO_ASSERTION,
     doc="File with a prepared client assertion.")
 SASL_OAUTHBEARER_ASSERTION_TEMPLATE_FILE = broker_key("sasl.oauthbearer.assertion.template.file",
-    String(), None, MEDIUM, effect=LATER_SECURITY,
+    String(), None, MEDIUM, effect=NO_ASSERTION,
     doc="File with the static header and claims of the client assertion.")
 SASL_OAUTHBEARER_ASSERTION_PRIVATE_KEY_FILE = broker_key("sasl.oauthbearer.assertion.private.key.file",
-    String(), None, MEDIUM, effect=LATER_SECURITY,
+    String(), None, MEDIUM, effect=NO_ASSERTION,
     doc="File with the private key that signs the client assertion.")
 SASL_OAUTHBEARER_ASSERTION_PRIVATE_KEY_PASSPHRASE = broker_key("sasl.oauthbearer.assertion.private.key.passphrase",
-    Password(), None, MEDIUM, effect=LATER_SECURITY,
+    Password(), None, MEDIUM, effect=NO_ASSERTION,
     doc="Passphrase of the private key that signs the client assertion.")
 SASL_OAUTHBEARER_ASSERTION_CLAIM_AUD = broker_key("sasl.oauthbearer.assertion.claim.aud", String(), None, MEDIUM,
-    effect=LATER_SECURITY,
+    effect=NO_ASSERTION,
     doc="Audience (aud claim) of the client assertion.")
 SASL_OAUTHBEARER_ASSERTION_CLAIM_ISS = broker_key("sasl.oauthbearer.assertion.claim.iss", String(), None, MEDIUM,
-    effect=LATER_SECURITY,
+    effect=NO_ASSERTION,
     doc="Issuer (iss claim) of the client assertion.")
 SASL_OAUTHBEARER_ASSERTION_CLAIM_SUB = broker_key("sasl.oauthbearer.assertion.claim.sub", String(), None, MEDIUM,
-    effect=LATER_SECURITY,
+    effect=NO_ASSERTION,
     doc="Subject (sub claim) of the client assertion.")
 SASL_OAUTHBEARER_ASSERTION_CLAIM_EXP_SECONDS = broker_key("sasl.oauthbearer.assertion.claim.exp.seconds",
-    Int(min=0, max=86_400), 300, LOW, effect=LATER_SECURITY,
+    Int(min=0, max=86_400), 300, LOW, effect=NO_ASSERTION,
     doc="Time in seconds after which the client assertion expires.")
 SASL_OAUTHBEARER_ASSERTION_CLAIM_NBF_SECONDS = broker_key("sasl.oauthbearer.assertion.claim.nbf.seconds",
-    Int(min=0, max=3600), 60, LOW, effect=LATER_SECURITY,
+    Int(min=0, max=3600), 60, LOW, effect=NO_ASSERTION,
     doc="Time in seconds before its creation from which the client assertion is valid.")
 SASL_OAUTHBEARER_ASSERTION_CLAIM_JTI_INCLUDE = broker_key("sasl.oauthbearer.assertion.claim.jti.include",
-    Boolean(), False, MEDIUM, effect=LATER_SECURITY,
+    Boolean(), False, MEDIUM, effect=NO_ASSERTION,
     doc="Whether the client assertion has a unique id (jti claim).")
 SASL_OAUTHBEARER_JWT_RETRIEVER_CLASS = broker_key("sasl.oauthbearer.jwt.retriever.class",
     Class(), "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever", MEDIUM, effect=JAVA,

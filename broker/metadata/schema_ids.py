@@ -182,7 +182,7 @@ OK, NOT_FOUND = 200, 404
 
 def registry_lookup(urls: tuple[str, ...], user_info: str | None) -> Lookup:
     """Requests ids from the first of these registries that answers."""
-    from ..security.sasl.http_get import GetFailed, http_get
+    from ..security.sasl.http_request import RequestFailed, http_request
 
     headers = [] if user_info is None else [("Authorization", f"Basic {b64encode(user_info.encode()).decode()}")]
     contexts: dict[str, ssl.SSLContext] = {}
@@ -192,7 +192,7 @@ def registry_lookup(urls: tuple[str, ...], user_info: str | None) -> Lookup:
         if parts.scheme == "https" and not contexts:  # loading the system's certificates takes tens of milliseconds
             contexts["https"] = await trio.to_thread.run_sync(ssl.create_default_context)
         with trio.fail_after(TIMEOUT_S):
-            status, body = await http_get(
+            status, body = await http_request(
                 parts, contexts.get(parts.scheme), max_bytes=MAX_RESPONSE_BYTES, headers=headers
             )
         if status == NOT_FOUND:
@@ -209,7 +209,7 @@ def registry_lookup(urls: tuple[str, ...], user_info: str | None) -> Lookup:
                 return await subjects_of(url, number)
             except trio.TooSlowError:
                 reason = f"{url} did not answer within {TIMEOUT_S:g} s"
-            except (GetFailed, LookupFailed, ValueError) as error:
+            except (RequestFailed, LookupFailed, ValueError) as error:
                 reason = str(error)
         raise LookupFailed(reason)
 

@@ -40,6 +40,8 @@ def quota_readings(broker: "Broker") -> Steps[dict[str, int]]:
                 for sample in _samples(tables[key], most, lambda counter: counter.rate.per_second(now_ms))
             ],
         )
+    if REQUEST in tables:
+        yield s.EXEMPT_REQUEST_TIME, [Sample({}, quotas.exempt.per_second(now_ms))]
     if MUTATION in tables:
         yield s.QUOTA_TOKENS, list(_samples(tables[MUTATION], most, lambda counter: counter.tokens(now_ms)))
     yield (

@@ -227,6 +227,9 @@ QUOTA_BYTE_RATE = _jmx("server_quota_byte_rate",
     "resource", "user", "clientId")
 QUOTA_REQUEST_TIME = _jmx("server_quota_request_time",
     "Time of the event loop that counts for request_percentage, in percent.", "resource", "user", "clientId")
+EXEMPT_REQUEST_TIME = _jmx("server_request_exempt_request_time",
+    "Time of the event loop for requests that do not count for request_percentage, such as those between nodes, in "
+    "percent; while any client has such a quota.")
 QUOTA_MUTATION_RATE = _jmx("server_quota_mutation_rate",
     "Partitions in a second that were created or deleted, as the active controller reports.",
     "resource", "user", "clientId")

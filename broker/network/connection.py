@@ -147,6 +147,7 @@ class Connection:
         "host",
         "is_closed",
         "is_closing",
+        "is_exempt",
         "is_token_authenticated",
         "last_active",
         "listener",
@@ -191,6 +192,7 @@ class Connection:
         self.outgoing_bytes = 0
         self.is_closing = False  # no more requests are read; `outgoing` is still sent
         self.is_closed = False
+        self.is_exempt = False  # its last request was exempt of request_percentage; set only while there are quotas
         self.muted: ChannelMute | None = None  # while its client is throttled: nothing is read or served
         # While a request is deferred to the end of the round: NO_RESPONSE_YET, then its response.
         self.deferred: bytes | None = None
@@ -328,6 +330,7 @@ class Connection:
                 call.on_disconnect()
                 call.on_disconnect = None
         self._inflight.clear()
+        self.reader.close()
         if self.muted is not None:
             self.muted.cancel()
             self.muted = None

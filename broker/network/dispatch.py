@@ -226,8 +226,8 @@ class Dispatch:
         if not isinstance(outcome, Refused | Computation):
             connection.respond(SIZE.pack(len(outcome.data)) + outcome.data)
             return
-        if isinstance(outcome, Computation):  # for delegation tokens, which such old clients do not support
-            self.logins.refuse(connection, gate, Failed("delegation tokens need SaslHandshake version 1"))
+        if isinstance(outcome, Computation):  # for tokens, which such old clients do not support
+            self.logins.refuse(connection, gate, Failed("delegation and bearer tokens need SaslHandshake version 1"))
         self._broker.nursery.start_soon(self._abort_later, connection)
 
     async def _abort_later(self, connection: Connection) -> None:

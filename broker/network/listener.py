@@ -93,3 +93,9 @@ async def serve_streams(listener: Listener, serve: Callable[[trio.abc.Stream, st
                     await trio.sleep(ACCEPT_RETRY_S)
                     continue
                 nursery.start_soon(serve, trio.SocketStream(accepted), client_host(address))
+
+
+async def addresses_of(host: str) -> set[str]:
+    """The addresses of a name, spelled as those of clients. Raises OSError, or UnicodeError for what is no name."""
+    found = await trio.socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return {client_host(address) for *_, address in found}

@@ -127,6 +127,8 @@ class SocketServer:
         self.handshake_timeout_s = HANDSHAKE_TIMEOUT_S
         self.warn_once: Callable[..., None] = log_warning  # set by the broker: limits the rate per client
         self.buffer_sizes: dict[int, int] = {}  # by socket option; empty: the kernel's defaults
+        self.serve_socket: Callable[[int, int], None] = self.serve_ready  # or measured: network_time.py
+        self.flush: Callable[[Channel], None] = lambda channel: channel.flush(self)  # the same
 
     def __len__(self) -> int:
         return len(self._channels)
@@ -167,7 +169,7 @@ class SocketServer:
 
     def _serve_rounds(self) -> bool:
         """Serves rounds until no event comes or other tasks must run. Whether to be called again after a checkpoint."""
-        poll, serve = self._epoll.poll, self._serve
+        poll, serve = self._epoll.poll, self.serve_socket
         leave_at = self._now() + MAX_HOLD_S
         comes_back = False
         while found := self._poll(poll):
@@ -204,8 +206,7 @@ class SocketServer:
         if found or self._round_started_at < self._no_poll_until:
             return found
         began = perf_counter()
-        was_spinning = self._should_spin
-        if self._should_spin:
+        if was_spinning := self._should_spin:
             while perf_counter() - began < SPIN_S:
                 found = poll(0, MAX_EVENTS)
                 if found:
@@ -221,6 +222,9 @@ class SocketServer:
     @property
     def connections(self) -> list[Connection]:
         return [channel.connection for channel in self._channels.values()]
+
+    def connection_of(self, descriptor: int) -> Connection | None:
+        return channel.connection if (channel := self._channels.get(descriptor)) is not None else None
 
     def cut(self) -> None:
         """Closes all connections, and refuses new ones until `refuses_connections` is False again."""
@@ -288,7 +292,7 @@ class SocketServer:
 
     # -- one socket ----------------------------------------------------------------------------------------------------
 
-    def _serve(self, ready: int, events: int) -> None:
+    def serve_ready(self, ready: int, events: int) -> None:
         channel = self._channels.get(ready)
         if channel is None:
             if ready in self._listeners:
@@ -305,6 +309,7 @@ class SocketServer:
                 try:
                     size = channel.receive(reader.view if is_plain else reader.receive_buffer())
                 except BlockingIOError:
+                    reader.keep()
                     return
                 if not size:
                     self._drop(channel)
@@ -345,6 +350,7 @@ class SocketServer:
         try:
             size = channel.receive(buffer[:CHUNK_BYTES] if is_large else buffer)
         except BlockingIOError:
+            connection.reader.keep()
             return
         if not size:
             self._drop(channel)
@@ -372,7 +378,7 @@ class SocketServer:
                 self._flush_deferred()
             for ready, events in self._epoll.poll(0, MAX_EVENTS):
                 if ready != channel.descriptor:
-                    self._serve(ready, events)
+                    self.serve_socket(ready, events)
         finally:
             self._is_serving_small = False
 
@@ -519,8 +525,7 @@ class SocketServer:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
             connection = None
             if not self.refuses_connections:
-                host, port = client_host(address), address[1]
-                connection = self._new_connection(host=host, port=port, listener=listener.name)
+                connection = self._new_connection(host=client_host(address), port=address[1], listener=listener.name)
             if connection is None:
                 sock.close()
                 continue
@@ -559,7 +564,7 @@ class SocketServer:
         if channel.connection.deferred is not None:  # its buffer still holds a request of this round
             self._flush_deferred()
         if channel.connection.may_read and channel not in self._paused:
-            self._serve(channel.descriptor, IN)
+            self.serve_socket(channel.descriptor, IN)
         else:
             self._update_interest(channel)
 
@@ -581,7 +586,7 @@ class SocketServer:
 
     def _send(self, channel: Channel) -> None:
         is_small = channel.connection.outgoing_bytes <= SMALL_RANGE_BYTES and not channel.is_corked
-        channel.flush(self)
+        self.flush(channel)
         if is_small and not channel.connection.outgoing:
             self._small_sent_at = self._round_started_at
 

@@ -3,7 +3,7 @@
 import errno
 import secrets
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import trio
 
@@ -13,11 +13,15 @@ from trioka.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from trioka.protocol.sasl.client import client_exchange
 from trioka.protocol.sasl.exchange import ServerNotAuthenticated
 from trioka.protocol.sasl.scram import NONCE_BYTES
+from trioka.protocol.sasl.token_request import NoToken
 from trioka.protocol.schema import Request
 
 from ..config.sasl import NodeLogin
 from ..logs.lines import in_a_line
 from .peer_socket import NotSecured
+
+if TYPE_CHECKING:
+    from ..security.sasl.token_source import TokenSource
 
 HANDSHAKE_VERSION: Final = 1
 AUTHENTICATE_VERSION: Final = 2
@@ -27,21 +31,35 @@ Send: TypeAlias = Callable[[Request, int], Awaitable[Any]]
 
 
 class LoginFailed(NotSecured):
-    """The other node rejects the login, or does not prove that it knows the password."""
+    """The other node rejects the login, or does not prove that it knows the password; or there is no bearer token."""
 
 
-async def log_in(send: Send, login: NodeLogin, address: str) -> float | None:
+async def log_in(send: Send, login: NodeLogin, address: str, tokens: "TokenSource | None" = None) -> float | None:
     """Logs in on a connection. Returns the time until the next login; None if the session has no end."""
-    by = f"log in to {address} as {login.username} by {login.mechanism}"
+    by = f"log in to {address}{f' as {login.username}' if login.username else ''} by {login.mechanism}"
+    password = login.password.value
+    if tokens is not None:
+        try:
+            password = await tokens.token()
+        except NoToken as error:
+            raise LoginFailed(errno.EACCES, f"cannot {by}: {error}") from None
+    try:
+        return await _exchange(send, login, password, by)
+    except LoginFailed:
+        if tokens is not None:
+            tokens.discard(password)
+        raise
+
+
+async def _exchange(send: Send, login: NodeLogin, password: str, by: str) -> float | None:
     handshake = await send(SaslHandshakeRequest(mechanism=login.mechanism), HANDSHAKE_VERSION)
     if handshake.error_code != NONE:
         offered = in_a_line(", ".join(handshake.mechanisms)) or "no mechanism"
         raise LoginFailed(
             errno.EACCES, f"cannot {by}: {error_class(handshake.error_code).name}, the node offers {offered}"
         )
-    exchange = client_exchange(
-        login.mechanism, login.username, login.password.value, random=secrets.token_bytes(NONCE_BYTES)
-    )
+    random = secrets.token_bytes(NONCE_BYTES)
+    exchange = client_exchange(login.mechanism, login.username, password, random=random)
     challenge, lifetime_ms = b"", 0
     try:
         # SCRAM derives a key from the password, which takes milliseconds.

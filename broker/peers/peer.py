@@ -156,7 +156,7 @@ class Peer:
             return
         module = import_module(".login", __package__)
         send = partial(self._send, connection)
-        after_s: float | None = await module.log_in(send, security.login, str(self))
+        after_s: float | None = await module.log_in(send, security.login, str(self), security.tokens)
         self._login_at = math.inf if after_s is None else trio.current_time() + after_s
 
     async def _send(self, connection: PeerConnection, request: Request, version: int) -> Response:

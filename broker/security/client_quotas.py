@@ -1,7 +1,8 @@
 """Client quotas: quotas of users and client ids, and the counters of their usage.
 
     producer_byte_rate, consumer_byte_rate    bytes of Produce requests and of Fetch responses
-    request_percentage                        time of the event loop, in percent of one thread
+    request_percentage                        time of the event loop, in percent of one thread: of the handler, and of
+                                              the network, which is not checked before the next request
     controller_mutation_rate                  partitions created or deleted; decided on the active controller
 
 Kafka's rules determine which quota applies to a client, and which clients share a counter. Of the levels
@@ -18,6 +19,7 @@ an hour, at most `MAX_COUNTERS` of each type; the least recently used are remove
 """
 
 from collections.abc import Callable
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from trioka.cluster.image.quotas import CLIENT_ID, USER, Quotas, QuotaStamp
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
 MAX_COUNTERS: Final = 10_000
 MAX_USAGES: Final = 10_000  # cached for fast paths; above this limit the cache is cleared
 UNLIMITED: Final = 1 << 63  # bytes
-MAX_CLIENT_ID_CHARS: Final = 255  # longer ones with the same prefix share a counter, unless they have a quota
+MAX_CLIENT_ID_CHARS: Final = 255  # of a longer one a digest is kept, unless it has a quota
+DIGEST_CHARS: Final = 32
 MAX_UNUSED_MS: Final = 3_600_000
 EXPIRE_INTERVAL_MS: Final = 60_000
 
@@ -77,6 +80,11 @@ class Counter:
             self.rate.record(value, now_ms)
             return 0
         return self.rate.record_within(value, self.limit, now_ms)
+
+    def note(self, value: float, now_ms: int) -> None:
+        """Records usage without computing a throttle time."""
+        self.used_ms = now_ms
+        self.rate.record(value, now_ms)
 
     def take_back(self, value: float, now_ms: int) -> None:
         self.rate.record(-value, now_ms)
@@ -193,7 +201,7 @@ class QuotaTable:
     def counter(self, user: str, client_id: str, now_ms: int) -> Counter:
         tags = self.tags(user, client_id)
         if len(tags[1]) > MAX_CLIENT_ID_CHARS and not self._has_quota(tags[1]):
-            tags = (tags[0], tags[1][:MAX_CLIENT_ID_CHARS])
+            tags = (tags[0], _shortened(tags[1]))
         counter = self.counters.get(tags)
         if counter is None:
             if len(self.counters) >= MAX_COUNTERS:
@@ -246,6 +254,8 @@ class ClientQuotas:
         )
         self.tables: Final = (self.produce, self.fetch, self.request, self.mutation)
         self._usages: dict[tuple[str, str], Usage] = {}  # by principal and client id
+        self.exempt = Rate(windows, window_ms)  # time of requests that do not count, in percent
+        self.seconds = 0.0  # all time that was recorded, to tell the network's time from that of handlers
         for table in self.tables:
             table.forgets = self._usages.clear
         self._stamp: QuotaStamp | None = None
@@ -276,8 +286,22 @@ class ClientQuotas:
         if not self.request.levels:
             return 0
         now_ms = self.now_ms()
+        self.seconds += seconds
         throttle_ms = self.request.counter(user, client_id, now_ms).record(seconds * 100, now_ms)
         return min(throttle_ms, self.max_request_throttle_ms)
+
+    def record_network_time(self, principal: str, client_id: str, seconds: float) -> None:
+        """Records event loop time without a check."""
+        counter = self.usage(principal, client_id).request
+        if counter is not None:
+            self.seconds += seconds
+            counter.note(seconds * 100, self.now_ms())
+
+    def record_exempt_time(self, seconds: float) -> None:
+        """Records the time of a request between nodes, or of a Produce without a response."""
+        if self.request.levels:
+            self.seconds += seconds
+            self.exempt.record(seconds * 100, self.now_ms())
 
     def usage(self, principal: str, client_id: str) -> Usage:
         found = self._usages.get((principal, client_id))
@@ -333,6 +357,11 @@ class MutationCharge:
     def throttle_time_ms(self) -> int:
         """The part of the throttle time that remains when the response is built."""
         return max(0, self._throttle_ms - (self._quotas.now_ms() - self._told_ms)) if self._throttle_ms else 0
+
+
+def _shortened(client_id: str) -> str:
+    digest = sha256(client_id.encode()).hexdigest()[:DIGEST_CHARS]
+    return f"{client_id[: MAX_CLIENT_ID_CHARS - DIGEST_CHARS - 1]}~{digest}"
 
 
 def user_of(principal: str) -> str:

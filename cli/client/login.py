@@ -1,4 +1,5 @@
-"""Authentication with a user name and a password: SASL PLAIN and SCRAM, in messages of Kafka's protocol.
+"""Authentication with a user name and a password (SASL PLAIN and SCRAM) or a bearer token (OAUTHBEARER), in messages of
+Kafka's protocol.
 
 The exchanges are those of protocol/sasl/, which brokers also use between each other.
 """
@@ -14,7 +15,7 @@ from trioka.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from trioka.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from trioka.protocol.sasl.client import CLIENT_MECHANISMS, client_exchange
 from trioka.protocol.sasl.exchange import ServerNotAuthenticated
-from trioka.protocol.sasl.jaas import PLAIN_MODULE, JaasError, parse_jaas
+from trioka.protocol.sasl.jaas import OAUTHBEARER, PLAIN_MODULE, JaasError, parse_jaas
 from trioka.protocol.sasl.scram import NONCE_BYTES, TOKEN_EXTENSION
 
 from .. import problems
@@ -31,8 +32,8 @@ class Login:
     """A login; called with a connection, it authenticates it."""
 
     mechanism: str
-    username: str
-    password: str = field(repr=False)
+    username: str  # empty with a bearer token
+    password: str = field(repr=False)  # or the bearer token
     is_token: bool = False  # name and password are those of a delegation token
 
     def __call__(self, connection: "Connection") -> None:
@@ -52,13 +53,17 @@ class Login:
             while (message := exchange.respond(challenge)) is not None:
                 challenge = self._say(connection, message)
         except ServerNotAuthenticated:
-            what = f"{connection.address} does not prove that it knows the password of '{self.username}'"
+            what = f"{connection.address} does not prove that it knows the password of {self._name}"
             raise problems.from_error_code(SaslAuthenticationFailed.code, what) from None
+
+    @property
+    def _name(self) -> str:
+        return f"'{self.username}'" if self.username else "this bearer token"
 
     def _say(self, connection: "Connection", data: bytes) -> bytes:
         response = connection.ask(SaslAuthenticateRequest(auth_bytes=data), 2)
         if response.error_code != NONE:
-            what = f"{connection.address} does not let '{self.username}' in"
+            what = f"{connection.address} does not let {self._name} in"
             raise problems.from_error_code(response.error_code, what, response.error_message)
         answer: bytes = bytes(response.auth_bytes)
         return answer
@@ -71,11 +76,16 @@ def login_of(protocol: str, properties: Mapping[str, str]) -> Login:
         options = parse_jaas(text).options if text else {}
     except JaasError as error:
         raise Failure(f"sasl.jaas.config {error}", exit_code=Exit.USAGE, hints=[HINT]) from None
+    mechanism = properties.get("sasl.mechanism", "PLAIN").upper()
+    if mechanism == OAUTHBEARER:
+        from .bearer_token import bearer_token
+
+        return Login(mechanism=mechanism, username="", password=bearer_token(properties, options))
     if not {"username", "password"} <= options.keys():
         what = f"{protocol} needs a username and a password, and sasl.jaas.config lacks them"
         raise Failure(what, exit_code=Exit.USAGE, hints=[HINT])
     return Login(
-        mechanism=properties.get("sasl.mechanism", "PLAIN").upper(),
+        mechanism=mechanism,
         username=options["username"],
         password=options["password"],
         is_token=options.get(TOKEN_EXTENSION, "").lower() == "true",

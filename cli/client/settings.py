@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from trioka.protocol.sasl.jaas import OAUTHBEARER
+
 from ..node.flags import DEFAULT_PORT
 from ..terminal.failure import Exit, Failure, did_you_mean
 from .cluster_client import Kafka
@@ -77,7 +79,14 @@ class Settings(NamedTuple):
             "bootstrap_timeout_ms": int(self.timeout_s * 1000),
         }
         login = self.login()
-        if login is not None:
+        if login is not None and login.mechanism == OAUTHBEARER:
+            from .kafka_python_token import TokenProvider
+
+            found |= {
+                "sasl_mechanism": login.mechanism,
+                "sasl_oauth_token_provider": TokenProvider(login.password),
+            }
+        elif login is not None:
             found |= {
                 "sasl_mechanism": login.mechanism,
                 "sasl_plain_username": login.username,

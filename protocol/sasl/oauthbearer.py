@@ -63,6 +63,22 @@ def initial_response(token: str) -> bytes:
     return f"n,,{SEPARATOR}auth=Bearer {token}{SEPARATOR}{SEPARATOR}".encode()
 
 
+class OAuthBearerClient:
+    """The client side of one login."""
+
+    __slots__ = ("_is_sent", "_token")
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self._is_sent = False
+
+    def respond(self, challenge: bytes) -> bytes | None:
+        if not self._is_sent:
+            self._is_sent = True
+            return initial_response(self._token)
+        return SEPARATOR.encode() if challenge else None  # the server has refused the token, and says so after this
+
+
 class OAuthBearerServer:
     """The server side of one login. `keys` are the keys of the issuer as they are now, `now_s` the time since 1970;
     `unknown_key` is called, in the worker thread, if a token names a key that is not among them."""

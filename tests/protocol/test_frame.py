@@ -1,13 +1,18 @@
 """Frames come out whole, however the bytes came in; replies go out in order."""
 
+from collections.abc import Callable
 from random import Random
+from types import ModuleType
 
 import pytest
+from mutants.plant import assert_noticed, within
 
+from trioka.protocol import frame as frame_module
 from trioka.protocol.codec import decode, encode
 from trioka.protocol.errors import ProtocolError
 from trioka.protocol.frame import (
     KEPT_BYTES,
+    MAX_EMPTY_BYTES,
     MAX_REQUEST_BYTES,
     RECEIVE_BUFFER_BYTES,
     FrameReader,
@@ -26,6 +31,11 @@ from trioka.protocol.header import (
 from trioka.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from trioka.protocol.messages.fetch import FetchResponse
 from trioka.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+@pytest.fixture
+def frames() -> ModuleType:
+    return frame_module
 
 
 def reader(max_bytes: int = MAX_REQUEST_BYTES) -> FrameReader:
@@ -109,12 +119,106 @@ def test_a_connection_between_two_frames_holds_no_memory() -> None:
 def test_a_connection_with_large_frames_keeps_its_buffer_until_it_is_quiet() -> None:
     inbox = reader()
     feed(inbox, frame(bytes(1_000_000)))
-    held = inbox.held_bytes
-    assert 1_000_000 < held <= 4_000_000
+    own = inbox.own
+    assert own is not None and 1_000_000 < len(own) <= 4_000_000
     feed(inbox, frame(bytes(1_000_000)) * 20)
-    assert inbox.held_bytes == held
+    assert inbox.own is own
+    assert inbox.held_bytes == 0  # no frame is incomplete
     inbox.shrink()
-    assert inbox.held_bytes == 0
+    assert inbox.own is None
+
+
+def test_large_buffers_without_a_frame_are_limited_for_all_connections_together(frames: ModuleType) -> None:
+    scratch = frames.ReceiveBuffer()
+    inboxes = [frames.FrameReader(scratch) for _ in range(20)]
+    for inbox in inboxes:
+        assert feed(inbox, frame(b"a" * 900_000)) == [b"a" * 900_000]
+    assert sum(len(each.own) for each in inboxes if each.own is not None) <= MAX_EMPTY_BYTES
+    for inbox in reversed(inboxes):  # another order than that of their age
+        assert feed(inbox, frame(b"b" * 900_000) + frame(b"c" * 10)) == [b"b" * 900_000, b"c" * 10]
+    assert sum(len(each.own) for each in inboxes if each.own is not None) <= MAX_EMPTY_BYTES
+
+
+def test_a_connection_gets_the_buffer_that_was_empty_for_longest(frames: ModuleType) -> None:
+    scratch = frames.ReceiveBuffer()
+    inboxes = [frames.FrameReader(scratch) for _ in range(3)]
+    for inbox in inboxes:
+        feed(inbox, frame(bytes(900_000)))
+    first, second, third = (each.own for each in inboxes)
+    assert first is None  # it had to make room
+    feed(inboxes[0], frame(bytes(900_000)))
+    assert inboxes[0].own is second and inboxes[1].own is None and inboxes[2].own is third
+
+
+def test_a_buffer_with_half_a_frame_is_given_to_no_other_connection(frames: ModuleType) -> None:
+    scratch = frames.ReceiveBuffer()
+    half, *others = (frames.FrameReader(scratch) for _ in range(10))
+    data = frame(b"a" * 900_000)
+    feed(half, data)
+    assert feed(half, data[:500_000]) == []
+    assert half.held_bytes > 500_000
+    for inbox in others:
+        feed(inbox, frame(b"b" * 900_000))
+    assert feed(half, data[500_000:]) == [b"a" * 900_000]
+
+
+def test_a_buffer_into_which_bytes_are_being_received_is_given_to_no_other_connection(frames: ModuleType) -> None:
+    """While a large request arrives, other connections may be served before its bytes are handled."""
+    scratch = frames.ReceiveBuffer()
+    busy, *others = (frames.FrameReader(scratch) for _ in range(10))
+    data = frame(b"a" * 900_000)
+    feed(busy, data)
+    begin = data[:100]
+    busy.receive_buffer()[: len(begin)] = begin
+    for inbox in others:
+        feed(inbox, frame(b"b" * 900_000))
+    busy.received(len(begin))
+    assert list(busy.frames()) == []
+    busy.keep()
+    assert feed(busy, data[len(begin) :]) == [b"a" * 900_000]
+
+
+def test_a_closed_connection_keeps_no_buffer(frames: ModuleType) -> None:
+    scratch = frames.ReceiveBuffer()
+    inbox = frames.FrameReader(scratch)
+    feed(inbox, frame(bytes(900_000)))
+    inbox.close()
+    inbox.keep()  # it was closed while its requests were served
+    assert inbox.own is None
+
+
+MISTAKES: list[tuple[str, str, Callable[[ModuleType], None]]] = [
+    (
+        within("FrameReader.receive_buffer", "self.scratch.forget(self)"),
+        "pass",
+        test_a_buffer_into_which_bytes_are_being_received_is_given_to_no_other_connection,
+    ),
+    (
+        within("FrameReader.keep", "self.scratch.note_empty(self)"),
+        "pass",
+        test_large_buffers_without_a_frame_are_limited_for_all_connections_together,
+    ),
+    (
+        "self.is_closed or len(self.own) <= KEPT_BYTES",
+        "len(self.own) <= KEPT_BYTES",
+        test_a_closed_connection_keeps_no_buffer,
+    ),
+    (
+        "self._empty_bytes + size > MAX_EMPTY_BYTES",
+        "False",
+        test_a_connection_gets_the_buffer_that_was_empty_for_longest,
+    ),
+    (
+        "self.own is None or self.start == self.end",
+        "True",
+        test_a_buffer_with_half_a_frame_is_given_to_no_other_connection,
+    ),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "rule"), MISTAKES)
+def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Callable[[ModuleType], None]) -> None:
+    assert_noticed(frame_module, right, wrong, rule)
 
 
 def test_shrinking_never_loses_what_waits() -> None:

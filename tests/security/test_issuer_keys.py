@@ -12,9 +12,10 @@ from security.tokens import ed_jwk, ed_key, key_set, rsa_jwk, rsa_key
 from support.serving import on_trio
 
 from trioka.broker.config.layers import ConfigError
-from trioka.broker.config.oauth import OAuthSettings, check_key_set_url, oauth_settings
+from trioka.broker.config.oauth import OAuthSettings, oauth_settings
 from trioka.broker.config.server import load
 from trioka.broker.security.sasl.issuer_keys import FetchFailed, FetchIntervals, IssuerKeys, key_set_document
+from trioka.protocol.sasl.issuer_url import check_issuer_url
 from trioka.protocol.sasl.jwks import MAX_KEY_SET_BYTES
 
 Answer = Callable[[trio.SocketStream], Awaitable[None]]
@@ -180,7 +181,7 @@ def test_only_some_addresses_may_have_keys() -> None:
         "http://localhost/keys",
         "file:///etc/keys.json",
     ):
-        check_key_set_url(good)
+        check_issuer_url(good)
     for bad in (
         "http://issuer.test/keys",
         "http://127.0.0.1.evil.test/keys",
@@ -197,7 +198,7 @@ def test_only_some_addresses_may_have_keys() -> None:
         "",
     ):
         with pytest.raises(ValueError, match=r"^(must|Port|Invalid)"):
-            check_key_set_url(bad)
+            check_issuer_url(bad)
 
 
 # --- the configuration

@@ -36,6 +36,7 @@ from trioka.protocol.sasl.jwks import InvalidKeySet, read_key_set
 from trioka.protocol.sasl.oauthbearer import OAuthBearerServer
 from trioka.protocol.sasl.plain import PlainServer, PlainUsers
 from trioka.protocol.sasl.scram import SCRAM_SHA_256, Credential, ScramServer, salted_password, scram_keys
+from trioka.protocol.sasl.token_request import NoToken, token_in_response
 
 INPUTS = int(os.environ.get("TRIOKA_FUZZ_INPUTS", "400"))
 MOST_CPU_S = 1.0  # of one input; far above what any needs, on any machine
@@ -172,6 +173,11 @@ TARGETS: dict[str, tuple[Read, tuple[type[Exception], ...], Callable[[], list[by
         lambda data: jwt.verify(tokens.signed(data, alg="EdDSA"), KEYS, RULES, tokens.NOW_S),
         (jwt.InvalidToken,),
         lambda: [json.dumps(tokens.claims()).encode(), json.dumps(tokens.claims(aud=["a", "kafka"])).encode()],
+    ),
+    "token response": (
+        lambda data: token_in_response(200, data),
+        (NoToken,),
+        lambda: [b'{"access_token": "a.b.c", "expires_in": 300}', b'{"access_token": "%s"}' % tokens.signed().encode()],
     ),
     "JWKS": (read_key_set, (InvalidKeySet,), lambda: [tokens.key_set()]),
 }

@@ -5,6 +5,7 @@ from pathlib import Path
 import trio
 from support.fast_paths import framed, produce, records
 from support.quotas import ANONYMOUS, set_quota
+from support.sasl import PASSWORDS, SASL, SASL_SETTINGS, SaslClient
 from support.serving import HOST, LISTENER, ClientConnection, on_trio, on_trio_patiently, running_broker
 
 from trioka.broker.broker import Broker
@@ -44,6 +45,23 @@ async def test_many_connections_with_ever_new_client_ids_get_no_more_than_the_qu
         # more in the first window, by Kafka's arithmetic. Without a quota it is a hundred times as much.
         assert BURST * 0.9 <= log.appended_bytes <= BURST * 2
         assert len(broker.client_quotas.produce.counters) == 1
+
+
+@on_trio
+async def test_logins_are_not_charged_to_clients_without_a_name(tmp_path: Path) -> None:
+    """Whoever tries to log in again and again would delay the logins of everybody: all of them have no name yet."""
+    async with running_broker(tmp_path, **SASL_SETTINGS) as broker:
+        await set_quota(broker, {"user": None}, request_percentage=1e-6)
+        while len(broker.network):  # the connection that has set the quota
+            await trio.sleep(0.001)
+        broker.client_quotas.request.counters.clear()
+        for _ in range(2):
+            async with SaslClient(broker) as client:
+                assert (await client.ask(HELLO, 3)).throttle_time_ms == 0
+                assert (await client.log_in("PLAIN", "alice", PASSWORDS["alice"])).error_code == 0
+                (connection,) = [each for each in broker.network.connections if each.listener == SASL]
+                assert connection.muted is None
+        assert ("ANONYMOUS", "") not in broker.client_quotas.request.counters
 
 
 @on_trio

@@ -1,15 +1,20 @@
 """Sends bytes to a connection as the network would, and to two brokers, one of them without fast paths."""
 
 import shutil
-from collections.abc import AsyncIterator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
 from support.serving import LISTENER, running_broker
 
 from trioka.broker.broker import Broker
+from trioka.broker.fastpath.fast_path import FastPath
+from trioka.broker.fastpath.fetch import FetchFastPath
+from trioka.broker.fastpath.produce import ProduceFastPath
 from trioka.broker.network.connection import Connection
 from trioka.protocol import batch
 from trioka.protocol.codec import encode
@@ -82,6 +87,25 @@ def framed(request: Request, version: int, correlation_id: int, client_id: str |
     )
     frame = encode(header, 2 if version in request.__flexible__ else 1) + encode(request, version)
     return len(frame).to_bytes(4) + frame
+
+
+def counted_uses(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[type[FastPath], str]]:
+    """How often each fast path has consumed requests, by the principal of their connection."""
+    uses: Counter[tuple[type[FastPath], str]] = Counter()
+
+    def count(kind: type[FastPath]) -> None:
+        serve: Callable[[FastPath, Connection], None] = kind.try_serve
+
+        def counting(self: FastPath, connection: Connection) -> None:
+            before = connection.reader.start
+            serve(self, connection)
+            uses[kind, connection.principal] += connection.reader.start != before
+
+        monkeypatch.setattr(kind, "try_serve", counting)
+
+    count(ProduceFastPath)
+    count(FetchFastPath)
+    return uses
 
 
 def connected(broker: Broker) -> Connection:

@@ -4,18 +4,27 @@
 in the purgatory (cluster/replication/purgatory.py).
 """
 
-from collections.abc import Callable, Hashable
+import logging
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Final
 
+import trio
+
+from trioka.cluster.image.quotas import Quotas, QuotaStamp
 from trioka.cluster.replication.purgatory import DelayedOperation
 
 from ...config.network_keys import QUOTA_WINDOW_NUM, QUOTA_WINDOW_SIZE_SECONDS
+from ..listener import addresses_of
 from .connection_quotas import ConnectionLimits, ConnectionQuotas
 
 if TYPE_CHECKING:
     from ...broker import Broker
 
+log = logging.getLogger("trioka.network")
+
 MAX_HELD: Final = 1000  # sockets that are closed later; more are closed at once
+MAX_HOST_NAMES: Final = 100  # entities of quotas that are looked up
+LOOKUP_S: Final = 10.0  # of one name
 
 
 class _DelayedCall(DelayedOperation):
@@ -50,6 +59,24 @@ class Admission:
             listener == node.inter_broker and len(self._broker.addresses) > 1
         )
         return ConnectionLimits.of(self._broker.config, listener, is_protected)
+
+    def load(self, quotas: Quotas) -> None:
+        """Takes the quotas of addresses from the metadata, and looks up the names of hosts among them."""
+        names = self.quotas.load(quotas)
+        if names:
+            self._broker.nursery.start_soon(self._look_up, quotas.stamp, names[:MAX_HOST_NAMES])
+
+    async def _look_up(self, stamp: QuotaStamp, names: Sequence[str]) -> None:
+        for name in names:
+            try:
+                with trio.fail_after(LOOKUP_S):
+                    found = await addresses_of(name)
+            except (OSError, UnicodeError, trio.TooSlowError) as error:
+                log.warning("the quota of the ip entity %s has no effect: it cannot be looked up: %s", name, error)
+                continue
+            if self._broker.metadata.quotas.stamp is not stamp:
+                return  # they have changed, and are looked up again
+            self.quotas.resolved(name, found)
 
     def may_accept(self, listener: str) -> bool:
         """Whether the listener may accept. If not, it waits until `SocketServer.resume_listeners`."""

@@ -13,13 +13,13 @@ The inter-broker listener (if it is not the only one) and controller listeners a
 broker does not delay them. If one of their connections exceeds it, the client idle for longest is disconnected.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from typing import Final
 
 from trioka.cluster.image.quotas import IP, Quotas
 from trioka.cluster.quota_rates import Rate
-from trioka.cluster.security.host_address import java_text
+from trioka.cluster.security.host_address import java_text, to_bytes
 from trioka.protocol.lazy_dataclass import frozen
 
 from ...config.layers import Config
@@ -89,14 +89,25 @@ class ConnectionQuotas:
     def _new_rate(self) -> Rate:
         return Rate(self._windows, self._window_ms)
 
-    def load(self, quotas: Quotas) -> None:
-        """Takes the connection_creation_rate quotas from the metadata."""
+    def load(self, quotas: Quotas) -> list[str]:
+        """Takes the connection_creation_rate quotas from the metadata. Returns the entities that are names of hosts:
+        their quotas have no effect until `resolved` is called."""
         found: dict[str | None, float] = {}
+        names = []
         for entity, values in quotas:
             if entity[0][0] == IP and CREATION_RATE in values:
                 name = entity[0][1]
                 found[None if name is None else java_text(name)] = values[CREATION_RATE]
+                if name is not None and not to_bytes(name):
+                    names.append(name)
         self._address_quotas = found
+        return names
+
+    def resolved(self, name: str, addresses: Iterable[str]) -> None:
+        """These are the addresses of a host whose name has a quota. A quota of an address itself counts more."""
+        quota = self._address_quotas.get(java_text(name))
+        if quota is not None:
+            self._address_quotas = {**dict.fromkeys(addresses, quota), **self._address_quotas}
 
     def has_place(self, listener: str, limits: ConnectionLimits) -> bool:
         """Whether one more connection may be accepted now. If not, it waits until `release`."""

@@ -3,6 +3,9 @@
     Produce     the frame's bytes, when the response is made; the response leaves with its throttle_time_ms
     Fetch       the response's bytes, before it is made: a throttled client gets an empty one, which does not count
     all         the time that the handler took of the event loop; not for acks=0, and not for requests of other nodes
+                the time of receiving, decoding, encoding, encrypting and sending; recorded, and checked with the next
+                request (network_time.py)
+    logins      nothing: neither before a login nor during a re-authentication
     changes     the active controller decides (security/client_quotas.py); its throttle_time_ms is in the response
 
 A client above several quotas waits for the longest time. `Dispatch.quotas` is an instance of this while any quota is
@@ -19,9 +22,11 @@ from trioka.protocol.schema import Request, Response
 
 from ...config.network_keys import FETCH_MAX_BYTES
 from ...security.client_quotas import ClientQuotas, QuotaTable, Usage, user_of
+from ...security.sasl.pre_auth import SaslState
 from ..connection import PENDING, PRODUCE_KEY, Call, CallResponse, Connection, Pending
 from .channel_mute import mute
 from .charge import Charge
+from .network_time import measure_network_time
 
 if TYPE_CHECKING:
     from ...broker import Broker
@@ -43,7 +48,11 @@ class RequestQuotas:
 
     def serve(self, call: Call, request: Request, size: int) -> CallResponse | Pending:
         """Like `Route.serve`, and records the usage of the request."""
+        gate = call.connection.gate
+        if gate is not None and gate.state is not SaslState.COMPLETE:
+            return call.route.serve(call, request)  # a login, which Kafka does not charge either: it has no name yet
         charge = call.charge = Charge(size, _is_exempt(call, request))
+        call.connection.is_exempt = charge.is_exempt
         charge.resume()
         response = call.route.serve(call, request)
         charge.suspend()
@@ -60,7 +69,9 @@ class RequestQuotas:
         throttle_ms = 0
         if call.route.key == PRODUCE_KEY:
             throttle_ms = self._record(self.clients.produce, connection, client_id, charge.size)
-        if not charge.is_exempt:
+        if charge.is_exempt:
+            self.clients.record_exempt_time(charge.time_s)
+        else:
             spent_ms = self.clients.record_time(user, client_id, charge.time_s)
             throttle_ms = self._longest(connection, client_id, throttle_ms, spent_ms)
         if isinstance(response, Response):
@@ -111,6 +122,7 @@ class RequestQuotas:
 
     def _record_produce(self, usage: Usage, size: int, seconds: float) -> bool:
         """Records the usage, unless the client must be throttled."""
+        self.clients.seconds += seconds
         now_ms = self.clients.now_ms()
         produce, request = usage.produce, usage.request
         if produce is not None and produce.record(size, now_ms):
@@ -146,6 +158,7 @@ class RequestQuotas:
     def may_fetch(self, usage: Usage, response_bytes: int, seconds: float) -> bool:
         """Records a response of the fast path. If the client must be throttled, nothing is recorded and the general
         path responds."""
+        self.clients.seconds += seconds
         now_ms = self.clients.now_ms()
         fetch, request = usage.fetch, usage.request
         if fetch is not None and fetch.record(response_bytes, now_ms):
@@ -198,9 +211,10 @@ def _is_exempt(call: Call, request: Request) -> bool:
 def follow_quotas(broker: "Broker") -> None:
     """The quotas of the metadata have changed: requests are checked from now on, or no longer."""
     quotas = broker.metadata.quotas
-    broker.admission.quotas.load(quotas)
+    broker.admission.load(quotas)
     clients = broker.client_quotas
     broker.dispatch.quotas = RequestQuotas(broker, clients) if clients.load(quotas) else None
+    measure_network_time(broker)
 
 
 def fetch_limits(broker: "Broker", call: Call, request: FetchRequest, asker: int) -> tuple[int, int]:

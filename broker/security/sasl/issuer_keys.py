@@ -14,12 +14,12 @@ from urllib.parse import unquote
 import trio
 
 from trioka.protocol.lazy_dataclass import frozen
+from trioka.protocol.sasl.issuer_url import check_issuer_url
 from trioka.protocol.sasl.jwks import MAX_KEY_SET_BYTES, InvalidKeySet, read_key_set
 from trioka.protocol.sasl.jwt import VerificationKey
 from trioka.storage.files.disk import read_settings_file
 
-from ...config.oauth import check_key_set_url
-from .http_get import GetFailed, http_get
+from .http_request import RequestFailed, http_request
 
 log = logging.getLogger("trioka.oauth")
 
@@ -105,16 +105,16 @@ class IssuerKeys:
 
 async def key_set_document(url: str, context: ssl.SSLContext | None, timeout_s: float = FETCH_TIMEOUT_S) -> bytes:
     """Raises FetchFailed, with the reason, unless the keys arrive in time, completely and without a redirect."""
-    parts = check_key_set_url(url)
+    parts = check_issuer_url(url)
     try:
         with trio.fail_after(timeout_s):
             if parts.scheme == "file":  # reading an endless file, such as a pipe, must only block its own thread
                 path = unquote(parts.path)
                 return await trio.to_thread.run_sync(read_settings_file, path, abandon_on_cancel=True)
-            status, body = await http_get(parts, context, max_bytes=MAX_KEY_SET_BYTES)
+            status, body = await http_request(parts, context, max_bytes=MAX_KEY_SET_BYTES)
     except trio.TooSlowError:
         raise FetchFailed(f"it did not come within {timeout_s:g} s") from None
-    except (GetFailed, OSError) as error:
+    except (RequestFailed, OSError) as error:
         raise FetchFailed(str(error)) from None
     if status != OK:
         raise FetchFailed(f"it is answered with status {status}; redirects are not followed")

@@ -4,8 +4,8 @@
     controller.listener.names     sasl.mechanism.controller.protocol      controllers: the first name
 
 The node is a client of these listeners, with the listener's `ssl.*` keys and with `username` and `password` of its JAAS
-configuration. A setting that cannot be honoured raises ConfigError at the start: a node never connects with less
-security than its configuration demands.
+configuration, or with a bearer token (token_source.py). A setting that cannot be honoured raises ConfigError at the
+start: a node never connects with less security than its configuration demands.
 """
 
 import logging
@@ -21,6 +21,7 @@ from .store_files import STORE_KEYS, FileState, file_state
 
 if TYPE_CHECKING:
     from ...config.sasl import NodeLogin
+    from ..sasl.token_source import TokenSource
     from .context import ClientTls
 
 log = logging.getLogger("trioka.peers")
@@ -32,6 +33,7 @@ class PeerSecurity(NamedTuple):
     listener: str
     tls: "ClientTls | None"
     login: "NodeLogin | None"
+    tokens: "TokenSource | None" = None  # for a login by OAUTHBEARER
 
 
 def peer_security(config: Config, listener: str, protocol: SecurityProtocol, mechanism: str) -> PeerSecurity | None:
@@ -39,12 +41,14 @@ def peer_security(config: Config, listener: str, protocol: SecurityProtocol, mec
     are imported when they are needed."""
     if protocol is PLAINTEXT:
         return None
-    tls = login = None
+    tls = login = tokens = None
     if protocol.tls:
         tls = import_module(".context", __package__).client_context(config, listener)
     if protocol.sasl:
         login = import_module("...config.sasl", __package__).login_of(config, listener, mechanism)
-    return PeerSecurity(listener, tls, login)
+        if login.token is not None:
+            tokens = import_module("..sasl.token_source", __package__).TokenSource(login.token)
+    return PeerSecurity(listener, tls, login, tokens)
 
 
 class _Loaded(NamedTuple):

@@ -1,6 +1,6 @@
 // Logs in by SASL, writes a record and reads it again: login.js BOOTSTRAP MECHANISM USER TOPIC [CA-FILE [OWN-FILE]], and
-// the password on standard input. With a file of a CA it speaks TLS, with a file of its own it has a certificate; the
-// mechanism TLS is no login. It prints the value that it has read.
+// the password, or the bearer token of OAUTHBEARER, on standard input. With a file of a CA it speaks TLS, with a file of
+// its own it has a certificate; the mechanism TLS is no login. It prints the value that it has read.
 const fs = require('fs')
 const { Kafka, logLevel } = require('kafkajs')
 
@@ -13,13 +13,21 @@ function tls() {
   return { ca: [fs.readFileSync(authority, 'utf8')], ...identity }
 }
 
+function sasl() {
+  if (mechanism === 'TLS') return undefined
+  if (mechanism === 'OAUTHBEARER') {
+    return { mechanism: 'oauthbearer', oauthBearerProvider: async () => ({ value: password }) }
+  }
+  return { mechanism: mechanism.toLowerCase(), username, password }
+}
+
 async function main() {
   const kafka = new Kafka({
     brokers: [bootstrap],
     clientId: 'kafkajs',
     logLevel: logLevel.NOTHING,
     ssl: tls(),
-    sasl: mechanism === 'TLS' ? undefined : { mechanism: mechanism.toLowerCase(), username, password },
+    sasl: sasl(),
     retry: { retries: 3, initialRetryTime: 50 },
   })
   const producer = kafka.producer()

@@ -5,7 +5,6 @@ random pieces, some requests damaged by a bit.
 """
 
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -13,14 +12,14 @@ import pytest
 import trio
 from support.certificates import authority, client_tls, signed
 from support.fast_path_pair import TOPICS, Pair, damaged, fetch
-from support.fast_paths import both_ways, framed, produce, records
+from support.fast_paths import both_ways, counted_uses, framed, produce, records
 from support.serving import on_trio
 from support.tls_broker import HELLO, read_frame, tls_settings, tls_socket
 
 from trioka.broker.broker import Broker
-from trioka.broker.fastpath.fast_path import FastPath
 from trioka.broker.fastpath.fetch import FetchFastPath
 from trioka.broker.fastpath.produce import ProduceFastPath
+from trioka.broker.security.guard import ANONYMOUS
 
 REQUESTS = 60
 BARRIER_ID = HELLO[8:12]
@@ -69,26 +68,12 @@ def conversation(broker: Broker, context: ssl.SSLContext, requests: list[list[by
     return found
 
 
-def counted_uses(kind: type[FastPath], monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes each call of the fast path consumed."""
-    uses: list[int] = []
-    serve: Callable[[FastPath, object], None] = kind.try_serve  # type: ignore[assignment]
-
-    def counting(self: FastPath, connection: object) -> None:
-        before = connection.reader.start  # type: ignore[attr-defined]
-        serve(self, connection)
-        uses.append(connection.reader.start - before)  # type: ignore[attr-defined]
-
-    monkeypatch.setattr(kind, "try_serve", counting)
-    return uses
-
-
 @pytest.mark.parametrize("seed", range(3))
 @on_trio
 async def test_fast_paths_over_tls_respond_store_and_count_as_the_general_path(
     tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    produces, fetches = (counted_uses(kind, monkeypatch) for kind in (ProduceFastPath, FetchFastPath))
+    uses = counted_uses(monkeypatch)
     issuer = authority()
     context = client_tls(issuer, None, tmp_path)
     settings = tls_settings(signed(issuer), issuer, tmp_path)
@@ -99,5 +84,4 @@ async def test_fast_paths_over_tls_respond_store_and_count_as_the_general_path(
         assert one == other
         assert len(one) == REQUESTS
         both.compare()
-        assert any(produces)
-        assert any(fetches)
+        assert uses[ProduceFastPath, ANONYMOUS] and uses[FetchFastPath, ANONYMOUS]

@@ -2,6 +2,7 @@
 
 import re
 import struct
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -28,6 +29,7 @@ from trioka.broker.network.connection import MAX_OUTGOING_BYTES
 from trioka.broker.network.server import STALLED_BYTES_PER_S, STALLED_S
 from trioka.protocol import batch
 from trioka.protocol.errors import UnsupportedVersion
+from trioka.protocol.frame import MAX_EMPTY_BYTES
 from trioka.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -363,6 +365,38 @@ async def test_requests_that_come_slowly_share_what_memory_there_is_and_all_come
         while len(answered) < 8:
             await trio.sleep(0.01)
         assert sorted(answered) == list(range(8))
+
+
+@on_trio
+async def test_connections_between_two_large_requests_take_nothing_of_that_memory(tmp_path: Path) -> None:
+    """They may be silent for as long as they like."""
+    limits: dict[str, Any] = {"queued_max_request_bytes": 1_000_000, "socket_request_max_bytes": 900_000}
+    async with running_broker(tmp_path, **limits) as broker, AsyncExitStack() as stack:
+        await with_topic(broker)
+        request = produce(b"x" * 400_000)
+        frame = request_frame(request, 9)
+        for number in range(8):
+            client = await stack.enter_async_context(ClientConnection(broker))
+            await client._stream.send_all(frame[:200_000])
+            while not any(each.held_bytes for each in broker.network.connections):
+                await trio.sleep(0.001)
+            assert not broker.network._paused
+            await client._stream.send_all(frame[200_000:])
+            assert (await client.hear(request, 9)).responses[0].partition_responses[0].base_offset == number
+
+
+@on_trio
+async def test_connections_that_are_read_in_vain_do_not_keep_large_buffers(tmp_path: Path) -> None:
+    """TLS is asked for more when there may be more."""
+    async with running_broker(tmp_path) as broker, AsyncExitStack() as stack:
+        await with_topic(broker)
+        for number in range(8):
+            client = await stack.enter_async_context(ClientConnection(broker))
+            answer = await client.ask(produce(b"x" * 900_000), 9)
+            assert answer.responses[0].partition_responses[0].base_offset == number
+            for channel in list(broker.network._channels.values()):
+                broker.network.serve_without_event(channel)
+        assert sum(len(each.reader.own or b"") for each in broker.network.connections) <= MAX_EMPTY_BYTES
 
 
 @on_trio

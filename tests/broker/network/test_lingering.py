@@ -96,7 +96,7 @@ def test_after_a_fruitless_wait_it_is_not_repeated_for_a_while(broker: ModuleTyp
 
 
 MISTAKES: list[tuple[str, str, Rule]] = [
-    ("if self._should_spin:", "if False:", test_a_fast_client_is_polled_for),
+    ("if was_spinning := self._should_spin:", "if was_spinning := False:", test_a_fast_client_is_polled_for),
     ("bool(found) and slept_s < FAST_CLIENT_S", "bool(found)", test_a_slow_client_is_not_polled_for),
     (" and MULTI_CPU", "", test_with_one_processor_there_is_no_busy_polling),
     (" and not was_spinning", "", test_a_client_that_is_always_a_little_late_is_not_polled_for_each_time),

@@ -6,7 +6,7 @@ import ssl
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -27,6 +27,7 @@ from trioka.broker.metrics.series import TLS_CERTIFICATE_EXPIRY, TLS_HANDSHAKES
 from trioka.broker.network.connection import MAX_OUTGOING_BYTES
 from trioka.broker.network.tls.handshake_pool import Handshake, HandshakePool
 from trioka.broker.network.tls.handshakes import CLIENT_HAS_GONE
+from trioka.protocol.frame import MAX_EMPTY_BYTES
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.schema import Request
 
@@ -54,6 +55,18 @@ def test_requests_are_answered_over_tls(broker: Broker, tls: ssl.SSLContext) -> 
         sock.sendall(HELLO * 3)
         assert len({read_frame(sock) for _ in range(3)}) == 1
         assert sock.version() == "TLSv1.3"
+
+
+def test_connections_between_large_requests_hold_little_memory(broker: Broker, tls: ssl.SSLContext) -> None:
+    """What they have received into is shared, though TLS is often asked for more when there is none."""
+    create(broker)
+    with ExitStack() as stack:
+        for _ in range(12):
+            sock = stack.enter_context(tls_socket(broker, tls))
+            request = produce(SIZE, 1)
+            assert ask(sock, request, 9).responses[0].partition_responses[0].error_code == 0
+        until(lambda: sum(len(each.reader.own or b"") for each in broker.network.connections) <= MAX_EMPTY_BYTES)
+        assert not any(each.held_bytes for each in broker.network.connections)
 
 
 def test_a_connection_knows_version_suite_and_certificate(broker: Broker, tmp_path: Path) -> None:

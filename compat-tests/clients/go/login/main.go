@@ -1,9 +1,9 @@
 // Logs in by SASL, writes a record and reads it again:
 //
-//	login franz|sarama|sarama-v0 BOOTSTRAP MECHANISM USER TOPIC [CA-FILE [OWN-FILE]]
+//	login franz|kafka-go|sarama|sarama-v0 BOOTSTRAP MECHANISM USER TOPIC [CA-FILE [OWN-FILE]]
 //
-// The password is on standard input. With a file of a CA it speaks TLS, with a file of its own it has a certificate; the
-// mechanism TLS is no login. sarama-v0 sends SASL messages without headers. It prints the value that it has read.
+// The password, or the bearer token of OAUTHBEARER, is on standard input. With a file of a CA it speaks TLS, with a file
+// of its own it has a certificate; the mechanism TLS is no login. sarama-v0 sends SASL messages without headers. It prints the value that it has read.
 package main
 
 import (
@@ -18,6 +18,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/oauth"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
@@ -57,7 +58,7 @@ func main() {
 		l.tls.Certificates = []tls.Certificate{own}
 	}
 	value, err := map[string]func(*login) ([]byte, error){
-		"franz": byFranz, "sarama": bySarama, "sarama-v0": bySaramaWithoutHeaders,
+		"franz": byFranz, "kafka-go": byKafkaGo, "sarama": bySarama, "sarama-v0": bySaramaWithoutHeaders,
 	}[os.Args[1]](l)
 	if err != nil {
 		fail(err)
@@ -71,6 +72,7 @@ func byFranz(l *login) ([]byte, error) {
 		"PLAIN":         plain.Auth{User: l.user, Pass: l.password}.AsMechanism(),
 		"SCRAM-SHA-256": auth.AsSha256Mechanism(),
 		"SCRAM-SHA-512": auth.AsSha512Mechanism(),
+		"OAUTHBEARER":   oauth.Auth{Token: l.password}.AsMechanism(),
 	}[l.mechanism]
 	options := []kgo.Opt{
 		kgo.SeedBrokers(l.bootstrap),

@@ -15,6 +15,11 @@ import (
 	"github.com/IBM/sarama"
 )
 
+// Token is asked for by OAUTHBEARER.
+func (l *login) Token() (*sarama.AccessToken, error) {
+	return &sarama.AccessToken{Token: l.password}, nil
+}
+
 func bySarama(l *login) ([]byte, error) {
 	return withSarama(l, sarama.NewConfig())
 }
@@ -33,6 +38,7 @@ func withSarama(l *login, config *sarama.Config) ([]byte, error) {
 	config.Net.SASL.User = l.user
 	config.Net.SASL.Password = l.password
 	config.Net.SASL.Mechanism = sarama.SASLMechanism(l.mechanism)
+	config.Net.SASL.TokenProvider = l
 	config.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{mechanism: l.mechanism} }
 	config.Net.TLS.Enable = l.tls != nil
 	config.Net.TLS.Config = l.tls

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import trio
 from support.quotas import set_quota
-from support.serving import HOST, LISTENER, ClientConnection, on_trio, running_broker
+from support.serving import HOST, LISTENER, ClientConnection, ask, on_trio, running_broker
 
 from trioka.broker.network.limits.connection_quotas import UNLIMITED, ConnectionLimits, ConnectionQuotas
 from trioka.cluster.image.quotas import Quotas, quota_record
@@ -114,6 +114,32 @@ def test_an_address_that_comes_too_often_is_refused_and_does_not_count() -> None
     quotas.load(image)
     assert [quotas.note_arrival("A", "10.0.0.2", limits(), 0) for _ in range(21)] == [0] * 20 + [500]
     assert quotas.note_arrival("A", "10.0.0.1", limits(), 11_000) == 0
+
+
+def test_a_quota_of_a_host_counts_for_its_addresses() -> None:
+    quotas, image = new_quotas(), Quotas()
+    image.replay(quota_record((("ip", "here.test"),), "connection_creation_rate", 1.0))
+    image.replay(quota_record((("ip", "10.0.0.2"),), "connection_creation_rate", 2.0))
+    assert quotas.load(image) == ["here.test"]
+    assert [quotas.note_arrival("A", "10.0.0.1", limits(), 0) for _ in range(12)] == [0] * 12
+    quotas.resolved("here.test", {"10.0.0.1", "10.0.0.2"})
+    assert [quotas.note_arrival("A", "10.0.0.1", limits(), 0) for _ in range(12)] == [0] * 10 + [1000, 1000]
+    assert [quotas.note_arrival("A", "10.0.0.2", limits(), 0) for _ in range(21)] == [0] * 20 + [500]
+    image.replay(quota_record((("ip", "here.test"),), "connection_creation_rate", None))
+    assert quotas.load(image) == []
+    quotas.resolved("here.test", {"10.0.0.3"})  # too late
+    assert [quotas.note_arrival("A", "10.0.0.3", limits(), 0) for _ in range(12)] == [0] * 12
+
+
+@on_trio
+async def test_the_name_of_a_host_is_looked_up(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker:
+        await set_quota(broker, {"ip": "localhost"}, connection_creation_rate=1_000.0)
+        limited = broker.admission.quotas
+        while HOST not in limited._address_quotas:
+            await trio.sleep(0.001)
+        assert (await ask(broker, HELLO, 3)).error_code == 0
+        assert HOST in limited._address_rates
 
 
 @on_trio

@@ -1,6 +1,6 @@
 """Throttled clients: their throttle times, and that they are not read from."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import perf_counter, process_time
@@ -159,6 +159,42 @@ async def test_the_time_of_handlers_counts_and_is_never_throttled_for_longer_tha
         response = await client.ask(HELLO, 3)
         assert response.throttle_time_ms == 1000
         assert [each.muted is not None for each in broker.network.connections] == [True]
+
+
+def noting(record: Callable[..., object], recorded: list[float]) -> Callable[..., object]:
+    def noted(who: str, client_id: str, seconds: float) -> object:
+        recorded.append(seconds)
+        return record(who, client_id, seconds)
+
+    return noted
+
+
+@on_trio
+async def test_the_time_of_the_network_counts_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Apart from that of the handler, and without a check: the response has left."""
+    async with broker_with_topic(tmp_path) as (broker, clock), ClientConnection(broker) as client:
+        await set_quota(broker, ANONYMOUS, request_percentage=1e9)
+        while len(broker.network) > 1:  # the connection that has set the quota
+            await trio.sleep(0.001)
+        clients, recorded = broker.client_quotas, list[float]()
+        for name in ("record_time", "record_network_time"):
+            monkeypatch.setattr(clients, name, noting(getattr(clients, name), recorded))
+        await client.ask(produce(broker, records(), 9), 9)
+        while len(recorded) < 2:  # the handler's, and after the response was sent the network's
+            await trio.sleep(0.001)
+        handler, network = recorded
+        assert handler > 0 and network > 0
+        assert clients.exempt.per_second(clients.now_ms()) == 0
+        await client.say(produce(broker, records(), 9, acks=0), 9)
+        while not clients.exempt.per_second(clients.now_ms()):
+            await trio.sleep(0.001)
+        assert len(recorded) == 2
+        clock.seconds += 100
+        await set_quota_off(broker)
+        recorded.clear()
+        await client.ask(produce(broker, records(), 9), 9)
+        assert not recorded
+        assert broker.network.serve_socket == broker.network.serve_ready
 
 
 @on_trio

@@ -1,4 +1,5 @@
-"""A GET over HTTP, by h11 on trio: bounded in bytes, without redirects, without a proxy. The caller bounds its time."""
+"""A GET or POST over HTTP, by h11 on trio: bounded in bytes, without redirects, without a proxy. The caller bounds its
+time."""
 
 import ssl
 from collections.abc import Sequence
@@ -13,26 +14,31 @@ CHUNK_BYTES: Final = 64 * 1024
 PORTS: Final = {"http": 80, "https": 443}
 
 
-class GetFailed(Exception):
+class RequestFailed(Exception):
     """There is no complete response; the message gives the reason."""
 
 
-async def http_get(
+async def http_request(
     parts: SplitResult,
     context: ssl.SSLContext | None,
     *,
     max_bytes: int,
     headers: Sequence[tuple[str, str]] = (),
+    body: bytes | None = None,
 ) -> tuple[int, bytes]:
-    """The status and the body. `context` is None for http. Raises GetFailed."""
+    """The status and the body. `context` is None for http; with a body, the method is POST. Raises RequestFailed."""
     try:
-        return await _get(parts, context, max_bytes, headers)
+        return await _exchange(parts, context, max_bytes, headers, body)
     except (OSError, ssl.SSLError, trio.BrokenResourceError, h11.RemoteProtocolError) as error:
-        raise GetFailed(str(error.__cause__ or error)) from None
+        raise RequestFailed(str(error.__cause__ or error)) from None
 
 
-async def _get(
-    parts: SplitResult, context: ssl.SSLContext | None, max_bytes: int, headers: Sequence[tuple[str, str]]
+async def _exchange(
+    parts: SplitResult,
+    context: ssl.SSLContext | None,
+    max_bytes: int,
+    headers: Sequence[tuple[str, str]],
+    body: bytes | None,
 ) -> tuple[int, bytes]:
     host = parts.hostname or ""
     port = parts.port or PORTS[parts.scheme]
@@ -45,8 +51,13 @@ async def _get(
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     named = f"[{host}]" if ":" in host else host
     sent = [("Host", f"{named}:{port}"), ("Accept", "application/json"), ("Connection", "close"), *headers]
+    if body is not None:
+        sent.append(("Content-Length", str(len(body))))
+    method = "GET" if body is None else "POST"
     try:
-        await stream.send_all(connection.send(h11.Request(method="GET", target=target, headers=sent)) or b"")
+        await stream.send_all(connection.send(h11.Request(method=method, target=target, headers=sent)) or b"")
+        if body is not None:
+            await stream.send_all(connection.send(h11.Data(data=body)) or b"")
         await stream.send_all(connection.send(h11.EndOfMessage()) or b"")
         return await _response(stream, connection, max_bytes)
     finally:
@@ -65,8 +76,8 @@ async def _response(stream: trio.abc.Stream, connection: h11.Connection, max_byt
         elif isinstance(event, h11.Data):
             body += event.data
             if len(body) > max_bytes:
-                raise GetFailed(f"it has more than {max_bytes} bytes")
+                raise RequestFailed(f"it has more than {max_bytes} bytes")
         elif isinstance(event, h11.EndOfMessage):
             return status, bytes(body)
         elif not isinstance(event, h11.InformationalResponse):
-            raise GetFailed("the connection ended before it was complete")
+            raise RequestFailed("the connection ended before it was complete")
