@@ -22,9 +22,8 @@ from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from trioka.protocol.messages.produce import ProduceRequest
+from trioka.protocol.partitioner import partition_of
 from trioka.protocol.primitives import NULL_UUID
-
-from .partitioner import partition_of
 
 if TYPE_CHECKING:
     from trioka.cli.client.connection import SSLContext

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from ..node.flags import DEFAULT_PORT
 from ..terminal.failure import Exit, Failure, did_you_mean
-from .cluster_client import Kafka
+from .cluster_client import Connect, Kafka
 from .connection import Connection
 from .contexts import Context, load_contexts
 from .time_budget import TimeoutBudget
@@ -39,12 +39,17 @@ class Settings(NamedTuple):
 
     def kafka(self) -> Kafka:
         """The cluster; no connection is opened yet."""
-        tls, login, patience = self.tls(), self.login(), TimeoutBudget(self.timeout_s)
+        patience = TimeoutBudget(self.timeout_s)
+        return Kafka(self.bootstrap, connect=self.connector(patience), budget=patience)
+
+    def connector(self, timeout_s: float | TimeoutBudget) -> Connect:
+        """Makes connections with this time limit, or that share this budget; none is opened yet."""
+        tls, login = self.tls(), self.login()
 
         def connect(host: str, port: int) -> Connection:
-            return Connection(host, port, timeout_s=patience, tls=tls, greet=login)
+            return Connection(host, port, timeout_s=timeout_s, tls=tls, greet=login)
 
-        return Kafka(self.bootstrap, connect=connect, budget=patience)
+        return connect
 
     @property
     def protocol(self) -> str:

@@ -32,11 +32,6 @@ PARTITION_BYTES: Final = 1 << 20
 ROUND_BYTES: Final = 16 << 20  # of all partitions in one response, except where a single batch is larger
 MIN_PARTITION_BYTES: Final = 64 << 10
 
-RETRIABLE_PROBLEMS: Final = frozenset(
-    problem.code
-    for problem in (problems.REFUSED, problems.TIMED_OUT, problems.HUNG_UP, problems.NOT_REACHABLE_AS_ADVERTISED)
-)
-
 
 class Window(NamedTuple):
     """The offsets to read of one partition: from start to end (exclusive; None: unlimited)."""
@@ -190,7 +185,7 @@ class PartitionReader:
         except ConnectionClosed:
             self._retry_later(Failure("a broker closed the connection"))
         except Failure as failure:
-            if failure.code not in RETRIABLE_PROBLEMS:
+            if failure.code not in problems.PASSING:
                 raise
             self._retry_later(failure)
         else:
@@ -273,7 +268,7 @@ class PartitionReader:
             try:
                 self._positions |= offsets_or_fail(self._kafka, {place: self._reset_to})
             except Failure as failure:
-                if failure.code not in RETRIABLE_PROBLEMS:
+                if failure.code not in problems.PASSING:
                     self._error = failure
                 self._problem = failure
                 self._kafka.forget()
