@@ -1,0 +1,309 @@
+"""The rules of the producer against brokers that lose requests and responses, refuse, and change leaders."""
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from types import ModuleType
+from typing import Any, Final
+
+import pytest
+from mutants.plant import assert_noticed, planted, within
+from support.simulated_leaders import BAD, World
+
+from trioka.cli.producer import partition as partition_module
+from trioka.cli.producer import state
+from trioka.protocol import errors
+from trioka.protocol.compression import Codec
+from trioka.protocol.record_run import RunEncoder
+
+SEEDS: Final = range(60)
+TIMEOUT_S: Final = 1000.0
+
+
+@pytest.fixture
+def module() -> ModuleType:
+    return state
+
+
+def producer_of(module: ModuleType, *, timeout_s: float = TIMEOUT_S, acks: int = state.ALL, **more: Any) -> Any:
+    return module.Producer(
+        RunEncoder(), acks=acks, timeout_s=timeout_s, linger_s=0.005, chance=random.Random(1), **more
+    )
+
+
+def fill(world: World, lines: int, *, bad: float = 0.0, large: float = 0.0) -> list[list[bytes]]:
+    """Add lines in chunks, between rounds; returns what should be in each partition."""
+    expected: list[list[bytes]] = [[] for _ in world.logs]
+    chance, done = world.chance, 0
+    while done < lines:
+        partition = chance.randrange(len(world.logs))
+        values = [b"%d" % number for number in range(done, done + chance.randrange(1, 30))]
+        done += len(values)
+        if chance.random() < bad:
+            values.insert(chance.randrange(len(values)), BAD)
+        if chance.random() < large:
+            values.insert(chance.randrange(len(values)), b"x" * 600)
+        world.producer.add_values(values, partition, 1000 + done, world.now)
+        expected[partition] += [value for value in values if value != BAD and len(value) < 600]
+        for _ in range(chance.randrange(4)):
+            world.round()
+    return expected
+
+
+def run(module: ModuleType, seed: int, *, faults: int, max_bytes: int = 1 << 20, **shares: float) -> World:
+    world = World(module, producer_of(module), seed=seed, faults=faults, max_bytes=max_bytes)
+    expected = fill(world, 400, **shares)
+    world.run()
+    assert world.producer.fatal is None
+    assert [log.values for log in world.logs] == expected
+    assert world.producer.buffered_bytes == 0
+    assert world.producer.added == world.producer.written + world.rejected
+    assert world.producer.written == sum(map(len, expected))
+    return world
+
+
+def test_each_record_is_written_once_and_in_order(module: ModuleType) -> None:
+    for seed in SEEDS:
+        run(module, seed, faults=40)
+
+
+def test_batches_that_are_too_large_are_split(module: ModuleType) -> None:
+    for seed in SEEDS:
+        run(module, seed, faults=20, max_bytes=200)
+
+
+def test_records_that_are_refused_leave_the_others(module: ModuleType) -> None:
+    refused = 0
+    for seed in SEEDS:
+        refused += run(module, seed, faults=30, max_bytes=300, bad=0.2, large=0.1).rejected
+    assert refused > 10 * len(SEEDS)
+
+
+def test_a_gap_is_left_behind_by_a_new_epoch() -> None:
+    world = run(state, 1, faults=0, bad=0.5)
+    assert len(world.epochs) > 2 and len({each.id for each in world.epochs}) == 1
+
+
+def test_after_the_last_epoch_there_is_a_new_producer_id(module: ModuleType) -> None:
+    producer = producer_of(module)
+    world = World(module, producer, seed=3)
+    producer.producer_id_found(module.ProducerId(5, module.MAX_EPOCH - 1), 0.0)
+    expected = fill(world, 300, bad=0.5)
+    world.run()
+    assert [log.values for log in world.logs] == expected
+    assert max(each.epoch for each in world.epochs if each.id == 5) == module.MAX_EPOCH
+    assert {each.id for each in world.epochs} > {5}
+
+
+def test_five_requests_are_in_flight_and_no_more(module: ModuleType) -> None:
+    producer = producer_of(module)
+    world = World(module, producer, seed=1, partitions=3)
+    world.leaders = dict.fromkeys(world.leaders, 1)
+    producer.leaders_found(world.leaders, 0.0)
+    for number in range(60):
+        producer.add_values([b"%d" % number * 1000] * 100, number % 3, 1000, 0.0)
+    sent = 0
+    for _ in range(8):
+        actions = producer.step(world.now + 1)
+        sent += sum(isinstance(action, module.Send) for action in actions)
+        for action in actions:
+            if not isinstance(action, module.Send):
+                world._carry_out(action)
+    assert sent == module.MAX_IN_FLIGHT
+
+
+def test_records_that_the_leader_has_lost_end_the_command(module: ModuleType) -> None:
+    world = World(module, producer_of(module), seed=1, partitions=1)
+    expected = fill(world, 50)
+    world.run()
+    (log,) = world.logs
+    assert log.values == expected[0]
+    ((epoch, recent),) = log._producers.values()
+    assert epoch == 0
+    recent.pop()
+    world.producer.add_values([b"next"], 0, 1000, world.now)
+    world.run()
+    assert world.producer.fatal is not None
+    assert world.producer.fatal.error == errors.OutOfOrderSequenceNumber.code
+    assert b"next" not in log.values
+
+
+def test_without_acks_of_all_replicas_the_order_stays(module: ModuleType) -> None:
+    for seed in SEEDS:
+        world = World(module, producer_of(module, acks=1), seed=seed, faults=30)
+        expected = fill(world, 300)
+        world.run()
+        for log, values in zip(world.logs, expected, strict=True):
+            assert list(dict.fromkeys(log.values)) == values  # a record may be there twice
+
+
+def test_acks_0_expects_no_response(module: ModuleType) -> None:
+    producer = producer_of(module, acks=0)
+    producer.leaders_found({0: 1}, 0.0)
+    producer.add_values([b"a", b"b"], 0, 1000, 0.0)
+    assert producer.step(1.0) == [module.Connect(1)]
+    producer.connected(1)
+    (send,) = producer.step(1.0)
+    assert isinstance(send, module.Send)
+    assert producer.is_done and producer.written == 2 and not producer.offsets
+
+
+# -- limits of time and memory -----------------------------------------------------------------------------------------
+
+
+def connected(module: ModuleType, **more: Any) -> Any:
+    producer = producer_of(module, **more)
+    producer.leaders_found({0: 1}, 0.0)
+    producer.producer_id_found(module.ProducerId(5, 0), 0.0)
+    producer.add_values([b"a"], 0, 1000, 0.0)
+    assert producer.step(0.005) == [module.Connect(1)]
+    producer.connected(1)
+    return producer
+
+
+def test_a_leader_that_never_answers_is_left_and_then_the_records_are_given_up(module: ModuleType) -> None:
+    producer = connected(module, timeout_s=30.0)
+    now, disconnects = 0.005, []
+    while not producer.is_done:
+        for action in producer.step(now):
+            if isinstance(action, module.Disconnect):
+                disconnects.append(now)
+            elif isinstance(action, module.Connect):
+                producer.connected(1)
+            elif isinstance(action, module.FindLeaders):
+                producer.leaders_found({0: 1}, now)
+        now = now if producer.is_done else producer.next_step_at()
+    assert disconnects[0] == pytest.approx(10.005) and 2 <= len(disconnects) <= 4
+    assert now == pytest.approx(30.005)
+    (rejection,) = producer.rejections
+    assert rejection.may_be_written and producer.has_timed_out and producer.buffered_bytes == 0
+
+
+def test_records_that_were_never_sent_are_surely_not_written(module: ModuleType) -> None:
+    producer = producer_of(module, timeout_s=30.0)
+    producer.leaders_found({0: -1}, 0.0)
+    producer.producer_id_found(module.ProducerId(5, 0), 0.0)
+    producer.add_values([b"a"], 0, 1000, 0.0)
+    now = 1.0
+    while not producer.is_done:
+        for action in producer.step(now):
+            assert isinstance(action, module.FindLeaders)
+            producer.leaders_not_found(now)
+        now = now if producer.is_done else producer.next_step_at()
+    (rejection,) = producer.rejections
+    assert not rejection.may_be_written and now == pytest.approx(31.0)
+
+
+def test_a_quota_stops_the_clock(module: ModuleType) -> None:
+    producer = connected(module, timeout_s=30.0)
+    (first,) = producer.step(0.01)
+    producer.add_values([b"b"], 0, 1000, 0.01)
+    (second,) = producer.step(0.02)
+    producer.answered(1, first.request, {0: module.Answer()}, 1.0, 20.0)
+    producer.add_values([b"c"], 0, 1000, 1.0)
+    assert producer.step(19.0) == []
+    producer.answered(1, second.request, {0: module.Answer(offset=1)}, 20.0)
+    assert producer.step(20.9) == []
+    (third,) = producer.step(21.0)
+    assert isinstance(third, module.Send)
+
+
+def test_memory_is_bounded_and_free_again(module: ModuleType) -> None:
+    producer = connected(module)
+    while producer.has_room:
+        producer.add_values([b"x" * 100_000] * 10, 0, 1000, 0.0)
+    assert producer.buffered_bytes < module.BUFFER_BYTES + 2_000_000
+    (*sends,) = producer.step(1.0)
+    assert sends
+    for send in sends:
+        producer.answered(1, send.request, {0: module.Answer()}, 1.0)
+    assert producer.has_room
+
+
+def test_records_without_a_key_change_the_partition_with_each_batch() -> None:
+    producer = producer_of(state)
+    producer.leaders_found({0: 1, 1: 1, 2: state.NO_LEADER}, 0.0)
+    producer.producer_id_found(state.ProducerId(5, 0), 0.0)
+    used = []
+    for _ in range(6):
+        producer.add_values([b"a"], None, 1000, 0.0)
+        producer.add_values([b"b"], None, 1000, 0.0)
+        (index,) = [each.index for each in producer.partitions.values() if each.open is not None]
+        used.append(index)
+        assert producer.partitions[index].queue[-1].count == 2
+        producer.partitions[index].close()
+    assert set(used) == {0, 1}
+    assert all(first != second for first, second in pairwise(used))
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_batches_are_compressed(codec: Codec) -> None:
+    world = World(state, producer_of(state, codec=codec), seed=1, faults=20, max_bytes=400)
+    expected = fill(world, 200, bad=0.1)
+    world.run()
+    assert [log.values for log in world.logs] == expected
+
+
+ONCE = test_each_record_is_written_once_and_in_order
+SPLIT = test_batches_that_are_too_large_are_split
+REFUSED = test_records_that_are_refused_leave_the_others
+
+MISTAKES: Sequence[tuple[str, str, Callable[..., None]]] = [
+    (within("Producer._leave_gaps", "known.epoch + 1"), "known.epoch", REFUSED),
+    ("known.epoch >= MAX_EPOCH", "False", test_after_the_last_epoch_there_is_a_new_producer_id),
+    ("partition.is_first(batch) and not partition.has_gap", "partition.is_first(batch)", REFUSED),
+    ("partition.is_first(batch) and not partition.has_gap", "not partition.has_gap", ONCE),
+    (
+        "partition.is_first(batch) and not partition.has_gap",
+        "False",
+        test_records_that_the_leader_has_lost_end_the_command,
+    ),
+    ("answer.error in (NONE, errors.DuplicateSequenceNumber.code)", "answer.error == NONE", ONCE),
+    ("code in TOO_LARGE and batch.count > 1", "False", SPLIT),
+    ("code in TOO_LARGE and batch.count > 1", "code in TOO_LARGE", REFUSED),
+    ("index not in self.partitions", "True", ONCE),
+    ("self.partitions[batch.partition].put_back(batch)", "pass", ONCE),
+    ("len(node.requests) < MAX_IN_FLIGHT", "True", test_five_requests_are_in_flight_and_no_more),
+    ("node.muted_until <= now", "True", test_a_quota_stops_the_clock),
+    (
+        within("Producer._expire", "batch.attempts > 0 and not batch.is_absent"),
+        "False",
+        test_a_leader_that_never_answers_is_left_and_then_the_records_are_given_up,
+    ),
+    (
+        within("Producer._expire", "batch.attempts > 0 and not batch.is_absent"),
+        "True",
+        test_records_that_were_never_sent_are_surely_not_written,
+    ),
+    ("self.buffered_bytes -= batch.charged", "pass", test_memory_is_bounded_and_free_again),
+]
+
+PARTITION_MISTAKES: Sequence[tuple[str, str, Callable[..., None]]] = [
+    ("self.queue[0].sequence is None or self.queue[0].is_absent", "True", REFUSED),
+    ("not self.has_gap or self.flying", "not self.has_gap", REFUSED),
+    ("self.has_gap = self.has_gap or batch.sequence is not None", "pass", REFUSED),
+    ("batch.renumber()", "pass", REFUSED),
+    ("insort(self.queue, each, key=lambda queued: queued.number)", "self.queue.append(each)", ONCE),
+    ("batch.is_absent = False", "pass", REFUSED),
+    ("self.is_idempotent and batch.sequence is None", "self.is_idempotent", ONCE),
+    (
+        "self.is_idempotent and (not head.attempts) and (not self.has_gap)",
+        "not head.attempts",
+        test_without_acks_of_all_replicas_the_order_stays,
+    ),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "rule"), MISTAKES)
+def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Callable[..., None]) -> None:
+    assert_noticed(state, right, wrong, rule)
+
+
+@pytest.mark.parametrize(("right", "wrong", "rule"), PARTITION_MISTAKES)
+def test_a_planted_mistake_in_a_partition_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, right: str, wrong: str, rule: Callable[..., None]
+) -> None:
+    rule(state)
+    monkeypatch.setattr(state, "Partition", planted(partition_module, right, wrong).Partition)
+    with pytest.raises((Exception, pytest.fail.Exception)):
+        rule(state)
