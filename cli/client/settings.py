@@ -7,7 +7,7 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..node.flags import DEFAULT_PORT
 from ..terminal.failure import Exit, Failure, did_you_mean
@@ -72,25 +72,6 @@ class Settings(NamedTuple):
         from .login import login_of
 
         return login_of(self.protocol, self.properties)
-
-    def for_kafka_python(self) -> dict[str, Any]:
-        """The settings as arguments of kafka-python."""
-        found: dict[str, Any] = {
-            "bootstrap_servers": self.servers,
-            "security_protocol": self.protocol,
-            "client_id": "trioka",
-            "bootstrap_timeout_ms": int(self.timeout_s * 1000),
-        }
-        login = self.login()
-        if login is not None:
-            found |= {
-                "sasl_mechanism": login.mechanism,
-                "sasl_plain_username": login.username,
-                "sasl_plain_password": login.password,
-            }
-        if (tls := self.tls()) is not None:
-            found["ssl_context"] = tls
-        return found
 
 
 def find_settings(

@@ -16,7 +16,7 @@ from trioka.protocol import errors
 from trioka.protocol.compression import Codec
 from trioka.protocol.record_run import RunEncoder
 
-SEEDS: Final = range(60)
+SEEDS: Final = range(20)
 TIMEOUT_S: Final = 1000.0
 
 
