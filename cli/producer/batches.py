@@ -35,7 +35,7 @@ class Batch:
         self.producer = NO_PRODUCER
         self.charged = 0  # of `size`, counted by the owner as memory in use
         self.attempts = 0
-        self.is_absent = False  # whether the last response says that the leader does not have it
+        self.may_be_written = False  # whether a request with it had no response that says so
         self._codec = codec
         self._pieces: list[bytes] = []
         self._base_timestamp = self._max_timestamp = 0
@@ -88,7 +88,7 @@ class Batch:
         if self._data is not None:
             payload = batch.payload(self._data, batch.read_header(self._data), limit=batch.MAX_BATCH_BYTES)
             self._pieces, self._data = [payload], None
-        self.producer, self.sequence, self.is_absent = NO_PRODUCER, None, False
+        self.producer, self.sequence = NO_PRODUCER, None
 
     def halves(self) -> tuple["Batch", "Batch"]:
         """The same records with the same sequence numbers, in two batches."""
@@ -114,5 +114,5 @@ class Batch:
         part._base_timestamp, part._max_timestamp = base, max(record.timestamp for record in records)
         for index, record in enumerate(records):
             part._add(encode(record._replace(offset=index), base_offset=0, base_timestamp=base), 1)
-        part.producer, part.attempts, part.is_absent = self.producer, self.attempts, True
+        part.producer, part.attempts = self.producer, self.attempts
         return part

@@ -67,7 +67,7 @@ class Partition:
         """
         if not self.has_gap or self.flying:
             return False
-        return not self.queue or self.queue[0].sequence is None or self.queue[0].is_absent
+        return not self.queue or self.queue[0].sequence is None or not self.queue[0].may_be_written
 
     def begin_again(self) -> None:
         """Number the batches from 0 on, with the next producer epoch."""
@@ -87,7 +87,6 @@ class Partition:
             batch.producer, batch.sequence = self.producer, self.next_sequence
             self.next_sequence = (self.next_sequence + batch.count) & MAX_SEQUENCE
         batch.attempts += 1
-        batch.is_absent = False
         self.flying.append(batch)
         self.stall(now)
 

@@ -368,6 +368,7 @@ class Producer:
         for request in list(found.requests):
             batches, _ = found.requests.pop(request)
             for batch in batches:
+                batch.may_be_written = True
                 self.partitions[batch.partition].put_back(batch)
 
     def answered(
@@ -412,13 +413,14 @@ class Producer:
         elif batch.sequence is not None and code == errors.OutOfOrderSequenceNumber.code:
             if partition.is_first(batch) and not partition.has_gap:
                 self._end(batch, answer)
-            batch.is_absent = True
+            batch.may_be_written = False
             partition.put_back(batch)
         elif batch.sequence is not None and code == errors.UnknownProducerId.code:
             partition.has_gap = partition.has_gap or partition.is_first(batch)
-            batch.is_absent = True
+            batch.may_be_written = False
             partition.put_back(batch)
         elif error_class(code).retriable:
+            batch.may_be_written = True
             partition.put_back(batch)
             partition.not_before = now + backoff_s(batch.attempts)
             self._leaders.is_wanted = not self._leaders.is_running
@@ -440,14 +442,14 @@ class Producer:
         bad = {index for index in answer.bad_records if 0 <= index < batch.count}
         self._release(batch)
         partition.give_up(batch, now)
-        if bad and len(bad) < batch.count and batch.attempts == 1:
+        if bad and len(bad) < batch.count and not batch.may_be_written:
             rest = batch.without(bad)
             rest.charged = rest.size
             self.buffered_bytes += rest.size
             partition.put_back(rest)
         else:
             bad = set(range(batch.count))
-        may_be_written = batch.attempts > 1 or answer.error == errors.UnknownServerError.code
+        may_be_written = batch.may_be_written or answer.error == errors.UnknownServerError.code
         self.rejections.append(Rejection(batch.partition, len(bad), answer.error, answer.message, may_be_written))
 
     def _end(self, batch: Batch, answer: Answer) -> None:
@@ -462,8 +464,7 @@ class Producer:
             self.has_timed_out = True
             for batch in each.give_up_all():
                 self._release(batch)
-                unknown = batch.attempts > 0 and not batch.is_absent
-                self.rejections.append(Rejection(each.index, batch.count, each.last_error, None, unknown))
+                self.rejections.append(Rejection(each.index, batch.count, each.last_error, None, batch.may_be_written))
 
     def _leave_gaps(self) -> None:
         for each in self._active.values():

@@ -266,25 +266,20 @@ MISTAKES: Sequence[tuple[str, str, Callable[..., None]]] = [
     ("len(node.requests) < MAX_IN_FLIGHT", "True", test_five_requests_are_in_flight_and_no_more),
     ("node.muted_until <= now", "True", test_a_quota_stops_the_clock),
     (
-        within("Producer._expire", "batch.attempts > 0 and not batch.is_absent"),
-        "False",
+        within("Producer.disconnected", "batch.may_be_written = True"),
+        "pass",
         test_a_leader_that_never_answers_is_left_and_then_the_records_are_given_up,
     ),
-    (
-        within("Producer._expire", "batch.attempts > 0 and not batch.is_absent"),
-        "True",
-        test_records_that_were_never_sent_are_surely_not_written,
-    ),
+    (within("Producer.disconnected", "batch.may_be_written = True"), "pass", REFUSED),
     ("self.buffered_bytes -= batch.charged", "pass", test_memory_is_bounded_and_free_again),
 ]
 
 PARTITION_MISTAKES: Sequence[tuple[str, str, Callable[..., None]]] = [
-    ("self.queue[0].sequence is None or self.queue[0].is_absent", "True", REFUSED),
+    ("self.queue[0].sequence is None or not self.queue[0].may_be_written", "True", REFUSED),
     ("not self.has_gap or self.flying", "not self.has_gap", REFUSED),
     ("self.has_gap = self.has_gap or batch.sequence is not None", "pass", REFUSED),
     ("batch.renumber()", "pass", REFUSED),
     ("insort(self.queue, each, key=lambda queued: queued.number)", "self.queue.append(each)", ONCE),
-    ("batch.is_absent = False", "pass", REFUSED),
     ("self.is_idempotent and batch.sequence is None", "self.is_idempotent", ONCE),
     (
         "self.is_idempotent and (not head.attempts) and (not self.has_gap)",
