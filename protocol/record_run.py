@@ -17,6 +17,7 @@ from .varint import varint
 
 ATTRIBUTES: Final = b"\0"
 PARTS: Final = 5  # of a record in `encode_values`
+PARTS_OF_PAIR: Final = 6
 VARINT_LIMITS: Final = tuple(1 << (7 * size - 1) for size in range(1, 6))  # first values that need a byte more
 FIRST_TABLE: Final = 64
 
@@ -26,12 +27,11 @@ _offset_deltas: Final = [varint(delta) for delta in range(FIRST_TABLE)]
 class _Parts(dict[int, bytes]):
     """Keys and value lengths of records, by the length of the value."""
 
-    def __init__(self, key: bytes, null_when_empty: bool) -> None:
-        self._key, self._null_when_empty = key, null_when_empty
+    def __init__(self, key: bytes, sizes: "_Sizes") -> None:
+        self._key, self._sizes = key, sizes
 
     def __missing__(self, size: int) -> bytes:
-        null = self._null_when_empty and size == 0
-        found = self[size] = self._key + (NULL if null else varint(size))
+        found = self[size] = self._key + self._sizes[size]
         return found
 
 
@@ -53,8 +53,9 @@ class RunEncoder:
         """`key` is that of all records without one of their own. `null_when_empty`: an empty value becomes null."""
         self._headers = _encoded_headers(headers)
         self._key_part = _with_length(key)
-        self._null_when_empty = null_when_empty
-        self._parts = _Parts(self._key_part, null_when_empty)
+        self._common_key = key
+        self._sizes, self._value_sizes = _Sizes(), _Sizes(null_when_empty=null_when_empty)
+        self._parts = _Parts(self._key_part, self._value_sizes)
         self.overhead_bytes = 4 * 5 + 11 + len(self._key_part) + len(self._headers)  # of a record at most
 
     def encode_values(self, values: Sequence[bytes], *, first: int, timestamp_delta: int) -> bytes:
@@ -77,17 +78,35 @@ class RunEncoder:
             pieces += records
         return b"".join(pieces)
 
-    def encode_pairs(self, pairs: Iterable[tuple[bytes | None, bytes]], *, first: int, timestamp_delta: int) -> bytes:
+    def encode_pairs(self, pairs: Sequence[tuple[bytes | None, bytes]], *, first: int, timestamp_delta: int) -> bytes:
         """Records with keys and values; a key None is the common one."""
         stamp = ATTRIBUTES + varint(timestamp_delta)
-        common, headers, null_when_empty = self._key_part, self._headers, self._null_when_empty
-        pieces = []
-        for delta, (key, value) in enumerate(pairs, first):
-            key_part = common if key is None else varint(len(key)) + key
-            size = NULL if null_when_empty and not value else varint(len(value))
-            body = b"".join((stamp, varint(delta), key_part, size, value, headers))
-            pieces += (varint(len(body)), body)
+        deltas = list(_varints_from(first, len(pairs)))
+        keys = [self._common_key if key is None else key for key, _ in pairs]
+        values = [value for _, value in pairs]
+        key_parts = [NULL if key is None else self._sizes[len(key)] + key for key in keys]
+        value_sizes = [self._value_sizes[len(value)] for value in values]
+        fixed = len(stamp) + len(self._headers)
+        lengths = [
+            fixed + len(delta) + len(key) + len(size) + len(value)
+            for delta, key, size, value in zip(deltas, key_parts, value_sizes, values, strict=True)
+        ]
+        heads = [self._sizes[length] + stamp for length in lengths]
+        pieces = [self._headers] * (PARTS_OF_PAIR * len(pairs))
+        for place, column in enumerate((heads, deltas, key_parts, value_sizes, values)):
+            pieces[place::PARTS_OF_PAIR] = column
         return b"".join(pieces)
+
+
+class _Sizes(dict[int, bytes]):
+    """The varints of sizes."""
+
+    def __init__(self, *, null_when_empty: bool = False) -> None:
+        super().__init__({0: NULL} if null_when_empty else {})
+
+    def __missing__(self, size: int) -> bytes:
+        found = self[size] = varint(size)
+        return found
 
 
 def _with_length(data: bytes | None) -> bytes:

@@ -117,15 +117,18 @@ class _Records:
             self._producer.add_values(lines, partition, timestamp, now)
             return
         by_partition: dict[int, list[Pair]] = {}
-        for line in lines:
-            before, separator, after = line.partition(self._separator)
+        for before, separator, after in [line.partition(self._separator) for line in lines]:
             if self._partition is not None:
                 chosen = self._partition
             elif separator:
                 chosen = self._partition_of(before)
             else:
                 chosen = self._producer.partition_without_key() if partition is None else partition
-            by_partition.setdefault(chosen, []).append((before, after) if separator else (None, line))
+            pair = (before, after) if separator else (None, before)
+            if chosen in by_partition:
+                by_partition[chosen].append(pair)
+            else:
+                by_partition[chosen] = [pair]
         for chosen, pairs in by_partition.items():
             self._producer.add_pairs(pairs, chosen, timestamp, now)
 

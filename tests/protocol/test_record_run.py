@@ -58,8 +58,9 @@ def test_runs_are_the_records_one_by_one(module: ModuleType) -> None:
         ("1 << (7 * size - 1)", "1 << (7 * size)"),
         ("range(0x80, 0x100, 2)", "range(0x80, 0x100)"),
         (within("RunEncoder.encode_values", "delta = first + position"), "delta = position"),
-        (within("_Parts.__missing__", "NULL if null else varint(size)"), "varint(size)"),
-        (within("RunEncoder.encode_pairs", "null_when_empty and not value"), "null_when_empty"),
+        ("{0: NULL} if null_when_empty else {}", "{}"),
+        ("self._common_key if key is None else key", "key"),
+        (within("RunEncoder.encode_pairs", "_varints_from(first, len(pairs))"), "_varints_from(0, len(pairs))"),
     ],
 )
 def test_a_planted_mistake_is_noticed(right: str, wrong: str) -> None:
