@@ -23,9 +23,9 @@ class Leaders(NamedTuple):
     addresses: dict[int, tuple[str, int]]  # by node
 
 
-def find_leaders(kafka: Kafka, topic: str) -> Leaders:
-    """The leaders of a topic. The brokers may create it; then there are no partitions at first."""
-    request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=True)
+def find_leaders(kafka: Kafka, topic: str, *, may_create: bool = False) -> Leaders:
+    """The leaders of a topic. If the brokers may create it, there are no partitions at first."""
+    request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=may_create)
     answer: MetadataResponse = kafka.ask(request)
     (found,) = answer.topics
     if found.error_code != NONE and not error_class(found.error_code).retriable:
@@ -40,7 +40,7 @@ def wait_for_partitions(kafka: Kafka, topic: str) -> Leaders:
     """The leaders, once the topic has partitions."""
     deadline = time.monotonic() + kafka.timeout_s
     while True:
-        found = find_leaders(kafka, topic)
+        found = find_leaders(kafka, topic, may_create=True)
         if found.by_partition:
             return found
         if time.monotonic() > deadline:

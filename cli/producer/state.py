@@ -9,7 +9,7 @@ an error for all of its records. Records in memory are limited by `has_room`, wh
     given up             an error that sending again cannot mend; records that the leader names, or all
     sent again           every other error, and a lost connection: the leader may have the batch or not
     the command ends     the leader misses records that it had acknowledged (OUT_OF_ORDER_SEQUENCE_NUMBER for the next
-                         number), or a newer producer has the id
+                         number), a newer producer has the id, or the user may not write
 
 With acks=1 or 0 there are no sequence numbers: a batch that is sent again may be written twice, and one batch of a
 partition is in flight, so that their order stays.
@@ -22,7 +22,6 @@ from typing import Final, NamedTuple, TypeAlias
 from trioka.protocol import errors
 from trioka.protocol.compression import Codec
 from trioka.protocol.errors import NONE, error_class
-from trioka.protocol.partitioner import partition_of
 from trioka.protocol.record_run import RunEncoder
 
 from .batches import NO_PRODUCER, Batch, Pair, ProducerId
@@ -39,6 +38,7 @@ NO_OFFSET: Final = -1
 
 TOO_LARGE: Final = frozenset({errors.MessageTooLarge.code, errors.RecordListTooLarge.code})
 FENCED: Final = frozenset({errors.InvalidProducerEpoch.code, errors.ProducerFenced.code})
+UNAUTHORIZED: Final = frozenset({errors.TopicAuthorizationFailed.code, errors.ClusterAuthorizationFailed.code})
 
 
 class Send(NamedTuple):
@@ -145,6 +145,7 @@ class Producer:
         self._linger_s = linger_s
         self._chance = chance
         self._batch_bytes = BATCH_BYTES
+        self._accepted_bytes = MIN_BATCH_BYTES  # size of the largest batch that was written
         self._producer = NO_PRODUCER
         self._nodes: dict[int, _Node] = {}
         self._active: dict[int, Partition] = {}  # those with batches
@@ -189,9 +190,6 @@ class Producer:
             batch.add_pairs(self._encoder, rest[:count], timestamp)
             self._grown(batch, count)
             rest = rest[count:]
-
-    def partition_of(self, key: bytes) -> int:
-        return partition_of(key, len(self.partitions))
 
     def partition_without_key(self) -> int:
         """The partition of the open batch; after it another one, of those that have a leader."""
@@ -397,6 +395,7 @@ class Producer:
     def _written(self, batch: Batch, offset: int, now: float) -> None:
         self.partitions[batch.partition].written(batch, now)
         self._release(batch)
+        self._accepted_bytes = max(self._accepted_bytes, min(batch.size, BATCH_BYTES))
         self.written += batch.count
         if offset != NO_OFFSET:
             last = offset + batch.count - 1
@@ -408,7 +407,7 @@ class Producer:
         partition.last_error = code
         if code in TOO_LARGE and batch.count > 1:
             self._split(partition, batch)
-        elif batch.sequence is not None and code in FENCED:
+        elif code in UNAUTHORIZED or (batch.sequence is not None and code in FENCED):
             self._end(batch, answer)
         elif batch.sequence is not None and code == errors.OutOfOrderSequenceNumber.code:
             if partition.is_first(batch) and not partition.has_gap:
@@ -435,7 +434,7 @@ class Producer:
             half.charged = half.size
             self.buffered_bytes += half.size
         partition.put_back(*halves)
-        self._batch_bytes = max(MIN_BATCH_BYTES, min(self._batch_bytes, halves[0].size))
+        self._batch_bytes = max(self._accepted_bytes, min(self._batch_bytes, halves[0].size))
 
     def _give_up(self, partition: Partition, batch: Batch, answer: Answer, now: float) -> None:
         """Give up the records that the leader names, or all."""

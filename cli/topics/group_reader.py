@@ -42,6 +42,7 @@ class GroupReader:
         self._kafka: Kafka | None = None
         self._reader: PartitionReader | None = None
         self._handed: dict[TopicPartition, int] = {}  # the offset behind the last record that was handed out
+        self._wanted: dict[TopicPartition, int] = {}  # what is to be committed
         self._saved: dict[TopicPartition, int] = {}  # what is committed
         self._seen: dict[TopicPartition, int] = {}  # the positions at the last progress
         self._heard = time.monotonic()
@@ -67,7 +68,11 @@ class GroupReader:
 
     def commit(self) -> None:
         """Commit what was handed out."""
-        offsets = {place: offset for place, offset in self._offsets().items() if offset != self._saved.get(place)}
+        self._wanted = self._offsets()
+        self._save()
+
+    def _save(self) -> None:
+        offsets = self._unsaved()
         if not offsets:
             return
         wanted = {place: CommittedOffset(offset) for place, offset in offsets.items()}
@@ -79,6 +84,9 @@ class GroupReader:
                 elif code != NONE:
                     raise problems.from_error_code(code, f"group '{self._group}' cannot commit {place}")
             self._saved |= offsets
+
+    def _unsaved(self) -> dict[TopicPartition, int]:
+        return {place: offset for place, offset in self._wanted.items() if offset != self._saved.get(place)}
 
     def is_at_the_end(self) -> bool:
         """Whether the assigned partitions are read to their present ends."""
@@ -101,7 +109,10 @@ class GroupReader:
 
     def close(self) -> None:
         self._drop_reader()
+        deadline = time.monotonic() + self._settings.timeout_s
         try:
+            while self._unsaved() and time.monotonic() < deadline:
+                self._save()
             # Otherwise the coordinator removes the member when its session ends.
             with suppress(Failure, ConnectionClosed):
                 self._member.leave(self._connected())
@@ -128,7 +139,7 @@ class GroupReader:
         starts = {place: known[place].offset for place in places if place in known}
         new = [place for place in places if place not in known]
         starts |= offsets_or_fail(kafka, dict.fromkeys(new, LATEST if self._from_end else EARLIEST))
-        self._handed, self._saved, self._seen = {}, dict(starts), {}
+        self._handed, self._wanted, self._saved, self._seen = {}, {}, dict(starts), {}
         self._heard = time.monotonic()
         windows = {place: Window(start, None) for place, start in starts.items()}
         return PartitionReader(self._settings, windows, resets_to_end=self._from_end, is_committed=self._is_committed)
@@ -139,6 +150,7 @@ class GroupReader:
 
     def _lose(self, code: int) -> None:
         self._member.lose(code)
+        self._wanted = {}  # another member may have the partitions
         self._drop_reader()
 
     def _drop_reader(self) -> None:

@@ -17,6 +17,7 @@ import click
 
 from trioka.protocol.compression import Codec
 from trioka.protocol.errors import NONE, UnknownTopicOrPartition
+from trioka.protocol.partitioner import partition_of
 from trioka.protocol.record_run import RunEncoder
 
 from .. import problems
@@ -80,8 +81,11 @@ def produce(
     outcome = _Outcome(name, producer, settings.timeout_s)
     with Sender(settings, name, producer) as sender:
         with settings.kafka() as kafka:
-            _check(kafka, name, partition)
+            _check(kafka, name)
             sender.prepare(kafka)
+        if partition is not None and partition not in producer.partitions:
+            what = f"topic '{name}' has no partition {partition}: they are 0 to {len(producer.partitions) - 1}"
+            raise Failure(what, exit_code=Exit.NOT_FOUND)
         separator = None if key_separator is None else key_separator.encode()
         records = _Records(producer, partition, None if key is None else key.encode(), separator)
         with (
@@ -93,7 +97,11 @@ def produce(
                 records.add(lines)
                 progress.add(len(lines))
 
-            sender.run(LineReader(source), add, outcome.explain)
+            try:
+                sender.run(LineReader(source), add, outcome.explain)
+            except Failure:
+                outcome.count()
+                raise
         return outcome.verdict(is_interrupted=sender.is_interrupted)
 
 
@@ -106,13 +114,13 @@ class _Records:
         self._partition = partition
         self._key = key
         self._separator = separator
-        self._partition_of = lru_cache(KNOWN_KEYS)(producer.partition_of)
+        self._partition_of = lru_cache(KNOWN_KEYS)(partition_of)
 
     def add(self, lines: list[bytes]) -> None:
         now, timestamp = time.monotonic(), int(1000 * time.time())
-        partition = self._partition
+        partition, partitions = self._partition, len(self._producer.partitions)
         if partition is None and self._key is not None:
-            partition = self._partition_of(self._key)
+            partition = self._partition_of(self._key, partitions)
         if self._separator is None:
             self._producer.add_values(lines, partition, timestamp, now)
             return
@@ -121,7 +129,7 @@ class _Records:
             if self._partition is not None:
                 chosen = self._partition
             elif separator:
-                chosen = self._partition_of(before)
+                chosen = self._partition_of(before, partitions)
             else:
                 chosen = self._producer.partition_without_key() if partition is None else partition
             pair = (before, after) if separator else (None, before)
@@ -163,6 +171,13 @@ class _Outcome:
         was = "may not have been written" if each.may_be_written else "not written"
         return problems.from_error_code(each.error, f"{what} {was}", each.message)
 
+    def count(self) -> int:
+        """Print and return how many records are not known to be written."""
+        failed = self._producer.added - self._producer.written
+        if failed:
+            write_stderr(f"{failed} of {self._producer.added} records were not written, or their outcome is unknown")
+        return failed
+
     def verdict(self, *, is_interrupted: bool) -> int:
         producer = self._producer
         if is_stderr_terminal() and producer.written:
@@ -177,9 +192,7 @@ class _Outcome:
             failure = problems.from_error_code(fatal.error, what, fatal.message)
             self._codes.add(failure.exit_code)
             write_stderr(str(failure))
-        failed = producer.added - producer.written
-        if failed:
-            write_stderr(f"{failed} of {producer.added} records were not written, or their outcome is unknown")
+        failed = self.count()
         if producer.has_timed_out:
             write_stderr("the rest of the input was not read")
         if is_interrupted:
@@ -191,8 +204,8 @@ class _Outcome:
         return self._codes.pop() if len(self._codes) == 1 else Exit.FAILED
 
 
-def _check(kafka: Kafka, topic: str, partition: int | None) -> None:
-    """Check that the records can be written to the topic and partition, before the first record is read."""
+def _check(kafka: Kafka, topic: str) -> None:
+    """Check that the records can be written to the topic, before the first record is read."""
     (result,) = kafka.metadata([topic]).topics
     if result.error_code == UnknownTopicOrPartition.code:
         broker = str(kafka.cluster().brokers[0].node_id)
@@ -202,9 +215,6 @@ def _check(kafka: Kafka, topic: str, partition: int | None) -> None:
         write_stderr(f"topic '{topic}' does not exist; the broker creates it")
     elif result.error_code:
         raise problems.from_error_code(result.error_code, f"topic '{topic}' cannot be written to")
-    elif partition is not None and partition not in [each.partition_index for each in result.partitions]:
-        what = f"topic '{topic}' has no partition {partition}: they are 0 to {len(result.partitions) - 1}"
-        raise Failure(what, exit_code=Exit.NOT_FOUND)
 
 
 def _header(text: str) -> tuple[str, bytes]:

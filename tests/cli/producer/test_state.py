@@ -128,6 +128,27 @@ def test_records_that_the_leader_has_lost_end_the_command(module: ModuleType) ->
     assert b"next" not in log.values
 
 
+@pytest.mark.parametrize("error", [errors.TopicAuthorizationFailed, errors.InvalidProducerEpoch])
+def test_errors_that_hold_for_all_records_end_the_command(error: type[errors.KafkaError]) -> None:
+    producer = connected(state)
+    (send,) = producer.step(0.01)
+    producer.answered(1, send.request, {0: state.Answer(error.code)}, 1.0)
+    assert producer.fatal is not None and producer.fatal.error == error.code
+
+
+def test_a_line_that_is_refused_makes_later_batches_no_smaller_than_those_that_were_written() -> None:
+    producer = connected(state)
+    (send,) = producer.step(0.01)
+    producer.answered(1, send.request, {0: state.Answer()}, 1.0)
+    for size in (20_000, 5000):
+        producer.add_values([b"x" * size, b"y"], 0, 1000, 1.0)
+        (send,) = producer.step(2.0)
+        code = errors.MessageTooLarge.code if size == 5000 else 0
+        producer.answered(1, send.request, {0: state.Answer(code)}, 2.0)
+    producer.add_values([b"z" * 15_000, b"z"], 0, 1000, 3.0)
+    assert producer.partitions[0].queue[-1].count == 2
+
+
 def test_without_acks_of_all_replicas_the_order_stays(module: ModuleType) -> None:
     for seed in SEEDS:
         world = World(module, producer_of(module, acks=1), seed=seed, faults=30)
