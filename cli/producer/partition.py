@@ -2,6 +2,8 @@
 
 order        batches are sent in the order of their records. One that failed is sent again before all later ones, and
              alone: the next one follows when it is written
+first        the first batch with a producer id and epoch is sent alone: a leader that knows nothing of them takes
+             any number, so the second batch could overtake the first one
 numbers      a batch gets its sequence number when it is first sent, and keeps it, so the leader recognises it
 gap          a batch that is given up leaves a gap, which the leader refuses to step over. Once no batch is in
              flight, and the first one is surely not in the log, the partition takes a new producer epoch and
@@ -32,6 +34,7 @@ class Partition:
         self.added = 0  # records
         self.producer = NO_PRODUCER
         self.next_sequence = 0
+        self.is_recognised = False  # whether the leader has written a batch with this producer id and epoch
         self.has_gap = False
         self.not_before = 0.0
         self.stalled_since: float | None = None  # for how long batches have waited for a leader or its response
@@ -48,11 +51,9 @@ class Partition:
         head = self.queue[0]
         if head is self.open and now < head.opened_at + linger_s:
             return None
-        limit = MAX_IN_FLIGHT if self.is_idempotent and not head.attempts and not self.has_gap else 1
-        return head if len(self.flying) < limit and not self._is_resending() else None
-
-    def _is_resending(self) -> bool:
-        return any(batch.attempts > 1 for batch in self.flying)
+        may_overtake = not self.is_recognised or self.has_gap or any(batch.attempts > 1 for batch in self.flying)
+        limit = 1 if not self.is_idempotent or head.attempts or may_overtake else MAX_IN_FLIGHT
+        return head if len(self.flying) < limit else None
 
     def wakes_at(self, linger_s: float) -> float | None:
         """When `next_batch` may find one, if nothing else happens."""
@@ -71,7 +72,8 @@ class Partition:
 
     def begin_again(self) -> None:
         """Number the batches from 0 on, with the next producer epoch."""
-        self.has_gap, self.producer, self.next_sequence = False, NO_PRODUCER, 0
+        self.has_gap, self.is_recognised = False, False
+        self.producer, self.next_sequence = NO_PRODUCER, 0
         for batch in self.queue:
             batch.renumber()
 
@@ -102,6 +104,7 @@ class Partition:
     def written(self, batch: Batch, now: float) -> None:
         self.flying.remove(batch)
         self.stalled_since = now if self.flying else None
+        self.is_recognised = True
         self.last_error = 0
 
     def put_back(self, batch: Batch, *others: Batch) -> None:

@@ -441,7 +441,7 @@ class Producer:
         bad = {index for index in answer.bad_records if 0 <= index < batch.count}
         self._release(batch)
         partition.give_up(batch, now)
-        if bad and len(bad) < batch.count and not batch.may_be_written:
+        if bad and len(bad) < batch.count:
             rest = batch.without(bad)
             rest.charged = rest.size
             self.buffered_bytes += rest.size

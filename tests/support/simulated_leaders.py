@@ -111,7 +111,7 @@ class World:
                 self._process(request)
         self._late = [(due, request) for due, request in self._late if due > self.now]
         busy = [node for node in NODES if self._queues[node] and node in self.open]
-        if busy and self.chance.random() < 0.4:
+        if busy and self.chance.random() < 0.25:
             self._serve(self.chance.choice(busy))
         else:
             due = self.producer.next_step_at()
