@@ -76,7 +76,8 @@ class GroupMember:
             synced = self._sync(kafka, joined)
             if synced is None:
                 continue
-            self._heartbeats = _Heartbeats(self._settings, self._group, self._member_id, self._generation)
+            known = self._settings.with_servers(kafka.known_servers())
+            self._heartbeats = _Heartbeats(known, self._group, self._member_id, self._generation)
             return synced
         code = errors.RebalanceInProgress.code
         raise problems.from_error_code(code, f"group '{self._group}' assigns no partitions")

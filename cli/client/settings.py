@@ -6,7 +6,7 @@
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..node.flags import DEFAULT_PORT
@@ -41,6 +41,10 @@ class Settings(NamedTuple):
         """The cluster; no connection is opened yet."""
         patience = TimeoutBudget(self.timeout_s)
         return Kafka(self.bootstrap, connect=self.connector(patience), budget=patience)
+
+    def with_servers(self, servers: Iterable[tuple[str, int]]) -> "Settings":
+        """The same cluster, of which these servers are known, too."""
+        return self._replace(bootstrap=tuple(dict.fromkeys((*self.bootstrap, *servers))))
 
     def connector(self, timeout_s: float | TimeoutBudget) -> Connect:
         """Makes connections with this time limit, or that share this budget; none is opened yet."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ..terminal.failure import Failure
 
-READ_BYTES: Final = 256 << 10
+READ_BYTES: Final = 64 << 10  # as much as a pipe holds
 MAX_LINE_BYTES: Final = 64 << 20
 
 

@@ -217,8 +217,7 @@ class Sender:
 
     def _ask(self, question: Callable[[Kafka], Any]) -> Any:
         """Ask any broker, of the bootstrap servers and those that are known."""
-        servers = dict.fromkeys((*self._settings.bootstrap, *self._addresses.values()))
-        with self._settings._replace(bootstrap=tuple(servers)).kafka() as kafka:
+        with self._settings.with_servers(self._addresses.values()).kafka() as kafka:
             return question(kafka)
 
     def _find_leaders(self, kafka: Kafka) -> Leaders:

@@ -165,8 +165,7 @@ class GroupReader:
 
     def _disconnect(self) -> None:
         if self._kafka is not None:
-            known = dict.fromkeys((*self._settings.bootstrap, *self._kafka.known_servers()))
-            self._settings = self._settings._replace(bootstrap=tuple(known))
+            self._settings = self._settings.with_servers(self._kafka.known_servers())
             self._kafka.__exit__()
             self._kafka = None
 

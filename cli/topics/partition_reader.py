@@ -197,8 +197,7 @@ class PartitionReader:
         """Drop all connections: also the first one may lead to a broker that is gone."""
         self._problem = failure
         if self._kafka is not None:
-            known = dict.fromkeys((*self._settings.bootstrap, *self._kafka.known_servers()))
-            self._settings = self._settings._replace(bootstrap=tuple(known))
+            self._settings = self._settings.with_servers(self._kafka.known_servers())
             self.close()
         time.sleep(RETRY_S)
 

@@ -53,6 +53,7 @@ def assert_each_once_and_in_order(records: Sequence[Record], count: int) -> None
     assert sorted(chain.from_iterable(found.values())) == list(range(count))
 
 
+@pytest.mark.slow
 def test_a_leader_that_is_killed_costs_no_line_and_repeats_none() -> None:
     with Cluster(nodes=3) as cluster:
         cluster.create_topic(TOPIC, 2)
@@ -62,6 +63,7 @@ def test_a_leader_that_is_killed_costs_no_line_and_repeats_none() -> None:
         assert_each_once_and_in_order(cluster.records(TOPIC), 60_000)
 
 
+@pytest.mark.slow
 def test_a_broker_that_restarts_costs_no_line_and_repeats_none() -> None:
     with Broker() as broker:
         broker.create_topic(TOPIC, 3)

@@ -14,12 +14,12 @@ from kafka import KafkaConsumer
 from mutants.plant import assert_noticed
 from support.command_line import command
 
-from trioka.cli.client import classic_protocol
+from trioka.cli.client import classic_protocol, group_member
 from trioka.cli.client.cluster_client import TopicPartition
 from trioka.cli.client.settings import Settings, parse_servers
 from trioka.cli.terminal.failure import Exit
 from trioka.cli.topics.group_reader import GroupReader
-from trioka.testing import Broker
+from trioka.testing import Broker, Cluster
 
 TOPIC: Final = "orders"
 MAX_ROUNDS: Final = 500
@@ -93,8 +93,28 @@ def test_a_restart_of_the_coordinator_ends_no_member(broker: Broker) -> None:
     assert len(found) == 100
 
 
-def test_another_client_takes_part_in_the_same_group(broker: Broker) -> None:
+@pytest.mark.nightly
+def test_a_coordinator_that_is_killed_costs_no_record_and_repeats_none() -> None:
+    with Cluster(nodes=3) as cluster:
+        cluster.create_topic(TOPIC, 4)
+        for partition in range(4):
+            cluster.produce(TOPIC, *[b"%d" % number for number in range(50)], partition=partition)
+        settings = Settings(parse_servers(cluster.address(1)), {}, 60.0)
+        with settings.kafka() as kafka:
+            coordinator = kafka.coordinator("g")
+        # The only bootstrap server is the one that dies.
+        only = settings._replace(bootstrap=parse_servers(cluster.address(coordinator)))
+        reader = GroupReader(only, "g", [TOPIC], from_end=False, is_committed=False)
+        found = read(reader, 60)
+        cluster.kill(coordinator)
+        found += read(reader, 140)
+        reader.close()
+        assert sorted(found) == [(partition, offset) for partition in range(4) for offset in range(50)]
+
+
+def test_another_client_takes_part_in_the_same_group(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """A member of kafka-python joins, so that partitions move."""
+    monkeypatch.setattr(group_member, "HEARTBEAT_S", 0.05)  # it notices the other member sooner
     fill(broker, 20)
     ours = member_of(broker)
     found = read(ours, 10)
