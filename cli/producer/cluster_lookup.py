@@ -56,5 +56,6 @@ def find_producer_id(kafka: Kafka) -> ProducerId:
     )
     if answer.error_code != NONE:
         what = f"{kafka.name} gives no producer id, which --acks all needs"
-        raise problems.from_error_code(answer.error_code, what)
+        hints = ["ask for the right to write to the topic, or use --acks 1"]
+        raise problems.from_error_code(answer.error_code, what, hints=hints)
     return ProducerId(answer.producer_id, answer.producer_epoch)

@@ -156,3 +156,28 @@ def test_lines_are_written_over_tls_with_a_login(tmp_path: Path) -> None:
         assert ended.code == Exit.OK, ended.stderr
         read = command("consume", TOPIC, "-e", "-g", "g", *flags, at=broker.bootstrap_servers)
         assert sorted(map(int, read.out.split())) == list(range(50_000))
+
+
+def test_a_user_who_may_not_write_gets_one_sentence(tmp_path: Path) -> None:
+    with Broker(sasl=True) as broker:
+        broker.create_topic(TOPIC, 1)
+        broker.create_topic("mine", 1)
+        config = broker.client_config("java")
+        (tmp_path / "admin").write_text("".join(f"{key}={value}\n" for key, value in config.items() if "." in key))
+        module = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        (tmp_path / "eve").write_text(
+            "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
+            f'sasl.jaas.config={module} username="eve" password="pw";\n'
+        )
+        admin, eve = (("--command-config", str(tmp_path / name)) for name in ("admin", "eve"))
+        at = broker.bootstrap_servers
+        assert command("user", "create", "eve", *admin, at=at, stdin=b"pw\n").code == Exit.OK
+        assert command("acl", "add", "User:eve", "describe", f"topic:{TOPIC}", *admin, at=at).code == Exit.OK
+        without = command("produce", TOPIC, *eve, at=at, stdin=b"a\n")
+        assert without.code == Exit.UNAUTHORISED and "gives no producer id" in without.stderr
+        assert command("acl", "add", "User:eve", "write", "topic:mine", *admin, at=at).code == Exit.OK
+        for acks in ("all", "1"):
+            ended = command("produce", TOPIC, "--acks", acks, *eve, at=at, stdin=b"a\nb\n")
+            assert ended.code == Exit.UNAUTHORISED and "2 of 2 records were not written" in ended.stderr
+            assert f"'{TOPIC}' partition 0 is not written to any more" in ended.stderr
+        assert command("produce", "mine", *eve, at=at, stdin=b"a\n").code == Exit.OK
