@@ -188,7 +188,8 @@ def connected(module: ModuleType, **more: Any) -> Any:
 
 def test_a_leader_that_never_answers_is_left_and_then_the_records_are_given_up(module: ModuleType) -> None:
     producer = connected(module, timeout_s=30.0)
-    now, disconnects = 0.005, []
+    now = 0.005
+    disconnects: list[float] = []
     for _ in range(100):
         if producer.is_done:
             break
