@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
+from trioka.cli.producer.batches import ProducerId
 from trioka.protocol import batch, errors
 from trioka.protocol.errors import NONE
 
@@ -18,7 +19,7 @@ NODES: Final = (1, 2)
 REMEMBERED: Final = 5
 MAX_ROUNDS: Final = 20_000
 BAD: Final = b"bad"
-ERRORS: Final = (
+ERRORS: Final[tuple[type[errors.KafkaError], ...]] = (
     errors.NotLeaderOrFollower,
     errors.RequestTimedOut,
     errors.NotEnoughReplicas,
@@ -76,7 +77,7 @@ class World:
         self.leaders = {index: self.chance.choice(NODES) for index in range(partitions)}
         self.open: set[int] = set()
         self.rejected = 0
-        self.epochs: set[tuple[int, int]] = set()
+        self.epochs: set[ProducerId] = set()
         self.most_in_flight = 0
         self._next_id = 7
         self._queues: dict[int, deque[Any]] = {

@@ -12,6 +12,8 @@ from support.simulated_leaders import BAD, World
 
 from trioka.cli.producer import partition as partition_module
 from trioka.cli.producer import state
+from trioka.cli.producer.batches import ProducerId
+from trioka.cli.producer.partition import NO_LEADER
 from trioka.protocol import errors
 from trioka.protocol.compression import Codec
 from trioka.protocol.record_run import RunEncoder
@@ -310,8 +312,8 @@ def test_memory_is_bounded_and_free_again(module: ModuleType) -> None:
 
 def test_records_without_a_key_change_the_partition_with_each_batch() -> None:
     producer = producer_of(state)
-    producer.leaders_found({0: 1, 1: 1, 2: state.NO_LEADER}, 0.0)
-    producer.producer_id_found(state.ProducerId(5, 0), 0.0)
+    producer.leaders_found({0: 1, 1: 1, 2: NO_LEADER}, 0.0)
+    producer.producer_id_found(ProducerId(5, 0), 0.0)
     used = []
     for _ in range(6):
         producer.add_values([b"a"], None, 1000, 0.0)
