@@ -158,5 +158,5 @@ release-check: $(STAMP) ## build wheel and archive, install both on each Python,
 
 lock: ## pin and hash requirements/*.txt and pipeline/installation/java.txt again (needs uv); ARGS=--upgrade takes newer versions
 	@test -n "$(UV)" || { echo 'make lock needs uv on the PATH: it pins for every platform at once, which pip cannot.' >&2; exit 1; }
-	@for name in requirements/dev requirements/run requirements/release pipeline/installation/java; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	@for name in requirements/dev requirements/run requirements/release requirements/fixtures pipeline/installation/java; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --no-header $(ARGS) $$name.in -o $$name.txt >/dev/null || exit 1; done

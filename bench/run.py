@@ -19,6 +19,7 @@ BENCHMARKS = {
     "group_requests": "heartbeats, commits and rebalances inside the broker",
     "fixtures": "how long a test waits for a broker: the first of a process, and the next",
     "log": "append, read planning, memory and opening, beside the bare system calls",
+    "command_line": "trioka produce and consume, beside kcat (a minute; needs kcat)",
     "groups": "consumer groups at scale, beside Apache Kafka (minutes; needs Java)",
     "rebalances": "rebalances of real clients with default settings, beside Apache Kafka (minutes; needs Java)",
     "connector": "Spark through its Kafka connector, beside Apache Kafka (minutes; needs Java)",

@@ -132,6 +132,10 @@ KNOWN_PROBLEMS: Final = {
     )
 }
 
+PASSING: Final = frozenset(
+    trouble.code for trouble in (REFUSED, TIMED_OUT, HUNG_UP, NOT_REACHABLE_AS_ADVERTISED)
+)  # codes of problems that end when a broker comes back or another one leads
+
 # Remedies for errors of Kafka's protocol that users of the command line meet.
 REMEDIES: Final[dict[type[KafkaError], str]] = {
     errors.UnknownTopicOrPartition: "See what there is: trioka topics list. Create it: trioka topics create NAME.",

@@ -1,7 +1,8 @@
 """Builds wheel and source archive, and checks what users would install: `make release-check`.
 
 For each Python from 3.11 to 3.13 that is found, wheel and archive are installed into new environments with the pinned
-runtime requirements. There the tutorial's first steps are taken: a broker, a record in, the same record out. The
+runtime requirements. There the tutorial's first steps are taken: a broker, a record in, the same record out. Then a
+project that pins kafka-python below 3 runs its tests with the fixtures of the wheel (`old_client_project.py`). The
 metadata is checked by twine, the runtime requirements are audited for known vulnerabilities by pip-audit, and
 cyclonedx-py writes a bill of materials. pip-audit needs its database on the network; `--offline` leaves it out.
 
@@ -24,6 +25,8 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 DIST: Final = ROOT / "dist"
 RUNTIME: Final = ROOT / "requirements" / "run.txt"
 TOOLS: Final = ROOT / "requirements" / "release.txt"
+FIXTURES: Final = ROOT / "requirements" / "fixtures.txt"
+PROJECT: Final = ROOT / "packaging" / "old_client_project.py"
 PYTHONS: Final = ("3.11", "3.12", "3.13")
 TIMEOUT_S: Final = 600
 STEPS: Final = "echo hello | trioka produce orders && trioka consume orders -e"
@@ -88,6 +91,11 @@ def installs(program: str, built: Path, folder: Path) -> None:
     out = run([folder / "bin/trioka", "run", "--", "sh", "-c", STEPS], PATH=path, PYTHONPATH="")
     if out != "hello\n":
         raise CheckFailed(f"produce and consume printed {out!r}")
+    if built.suffix == ".whl":
+        run([*pip, "--require-hashes", "-r", FIXTURES])
+        run([folder / "bin/python", "-m", "pip", "check"])
+        test = shutil.copy(PROJECT, folder / "test_project.py")  # outside of this working tree, as a user's project
+        run([folder / "bin/python", "-m", "pytest", "-q", "--rootdir", folder, "-c", os.devnull, test], PYTHONPATH="")
 
 
 def checks(

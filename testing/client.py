@@ -16,15 +16,15 @@ from trioka.cli.client.offsets import BY_NAME, EARLIEST, LATEST, NO_OFFSET, comm
 from trioka.cli.client.time_budget import TimeoutBudget
 from trioka.cli.terminal.failure import did_you_mean
 from trioka.protocol import batch, record
+from trioka.protocol.aborted import AbortedBatches
 from trioka.protocol.errors import NONE, UnknownTopicOrPartition, error_class
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.fetch import FetchRequest, FetchResponse
 from trioka.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from trioka.protocol.messages.produce import ProduceRequest
+from trioka.protocol.partitioner import partition_of
 from trioka.protocol.primitives import NULL_UUID
-
-from .partitioner import partition_of
 
 if TYPE_CHECKING:
     from trioka.cli.client.connection import SSLContext
@@ -303,14 +303,9 @@ def visible_records(data: bytes, result: FetchResponse.Topic.Partition) -> Itera
     """The records of the whole batches in `data`, without markers, and without the aborted ones, if the broker lists
     them.
     """
-    aborted = sorted((each.first_offset, each.producer_id) for each in result.aborted_transactions or ())
-    open_aborted: set[int] = set()
+    aborted = AbortedBatches(result.aborted_transactions)
     for header in batch.headers(data, partial_tail=True):
-        while aborted and aborted[0][0] <= header.last_offset:
-            open_aborted.add(aborted.pop(0)[1])
-        if header.is_control:
-            open_aborted.discard(header.producer_id)
-        elif not (header.is_transactional and header.producer_id in open_aborted):
+        if not aborted.hides(header) and not header.is_control:
             yield from batch.records(data, header)
 
 

@@ -86,6 +86,13 @@ class Connection:
             self._socket.close()
             self._socket = None
 
+    def release(self) -> "socket.socket":
+        """Give away the open socket, which is logged in; the connection then has none."""
+        self.open()
+        assert self._socket is not None
+        found, self._socket = self._socket, None
+        return found
+
     def ask(self, request: Request, version: int | None = None, *, at_most: int | None = None) -> Any:
         """The response. Raises `ConnectionClosed` if the broker closes the connection, which is then closed on this
         side too.

@@ -8,18 +8,16 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from trioka.protocol import errors
-from trioka.protocol.codec import decoder
-from trioka.protocol.errors import NONE, GroupIdNotFound, ProtocolError
+from trioka.protocol.errors import NONE, GroupIdNotFound
 from trioka.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
-from trioka.protocol.messages.consumer_protocol import ConsumerProtocolAssignment
 from trioka.protocol.messages.describe_groups import DescribeGroupsRequest
 from trioka.protocol.messages.list_groups import ListGroupsRequest
 
 from .. import problems
 from ..terminal.failure import Failure, did_you_mean
+from .classic_protocol import read_assignment
 from .cluster_client import Kafka, TopicPartition
 
-MAX_ASSIGNED: Final = 200_000
 WITHOUT_MEMBERS: Final = frozenset({"Empty", "Dead"})
 
 
@@ -138,12 +136,7 @@ def _other(kafka: Kafka, name: str) -> GroupState | None:
 
 def _assigned(data: bytes) -> tuple[TopicPartition, ...]:
     """The partitions of a consumer group's member; nothing for members of other kinds, such as Connect's."""
-    if len(data) < 2:
-        return ()
-    version = min(int.from_bytes(data[:2]), ConsumerProtocolAssignment.__versions__.last)
     try:
-        # A newer version may append fields to those that are known here.
-        message, _ = decoder(ConsumerProtocolAssignment, version)(memoryview(data), 2, MAX_ASSIGNED)
-    except ProtocolError:
+        return tuple(read_assignment(data))
+    except Failure:
         return ()
-    return tuple(TopicPartition(each.topic, index) for each in message.assigned_partitions for index in each.partitions)

@@ -20,6 +20,7 @@ from .cluster_client import NO_NODE, Kafka, TopicPartition
 
 EARLIEST, LATEST = -2, -1
 CONSUMER: Final = -1  # the replica id of a consumer
+READ_COMMITTED: Final = 1  # as an isolation level
 BY_NAME: Final = {"fetch": 12, "offsets": 9}  # the last versions that use topic names instead of topic ids
 READ_BYTES: Final = 64 * 1024  # fetched from a partition to find a record's timestamp
 NO_OFFSET: Final = -1
@@ -47,8 +48,12 @@ def by_topic(partitions: Iterable[TopicPartition]) -> list[tuple[str, list[int]]
     return [(topic, [each.partition for each in group]) for topic, group in groupby(ordered, lambda each: each.topic)]
 
 
-def list_offsets(kafka: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetResult]:
-    """For each partition the first offset at or after a time; or the log start (`EARLIEST`) or end (`LATEST`)."""
+def list_offsets(
+    kafka: Kafka, wanted: Mapping[TopicPartition, int], *, is_committed: bool = False
+) -> dict[TopicPartition, OffsetResult]:
+    """For each partition the first offset at or after a time; or the log start (`EARLIEST`) or end (`LATEST`), which
+    with `is_committed` is the beginning of the first open transaction.
+    """
 
     def ask() -> dict[TopicPartition, OffsetResult]:
         found: dict[TopicPartition, OffsetResult] = {}
@@ -67,7 +72,12 @@ def list_offsets(kafka: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[Top
                 )
                 for name, indexes in by_topic(partitions)
             ]
-            request = ListOffsetsRequest(replica_id=CONSUMER, topics=topics, timeout_ms=kafka.timeout_ms)
+            request = ListOffsetsRequest(
+                replica_id=CONSUMER,
+                isolation_level=READ_COMMITTED * is_committed,
+                topics=topics,
+                timeout_ms=kafka.timeout_ms,
+            )
             for topic in kafka.ask_node(leader, request).topics:
                 for result in topic.partitions:
                     place = TopicPartition(topic.name, result.partition_index)
@@ -77,24 +87,32 @@ def list_offsets(kafka: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[Top
     return kafka.retry_while_stale(ask, lambda found: [each.error for each in found.values()])
 
 
-def offsets_or_fail(kafka: Kafka, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+def offsets_or_fail(
+    kafka: Kafka, wanted: Mapping[TopicPartition, int], *, is_committed: bool = False
+) -> dict[TopicPartition, int]:
     """`list_offsets`, but an error of one partition fails the command."""
-    found = list_offsets(kafka, wanted)
+    found = list_offsets(kafka, wanted, is_committed=is_committed)
     for place, result in found.items():
         if result.error != NONE:
             raise problems.from_error_code(result.error, f"the offsets of {place} are not known")
     return {place: result.offset for place, result in found.items()}
 
 
-def committed(kafka: Kafka, group: str) -> dict[TopicPartition, CommittedOffset]:
-    """All committed offsets of a group; nothing for a group that does not exist."""
-    request = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=None)], require_stable=False)
+def committed(kafka: Kafka, group: str, *, is_stable: bool = False) -> dict[TopicPartition, CommittedOffset]:
+    """All committed offsets of a group; nothing for a group that does not exist. With `is_stable` it fails if
+    an open transaction may change one of them.
+    """
+    groups = [OffsetFetchRequest.Group(group_id=group, topics=None)]
+    request = OffsetFetchRequest(groups=groups, require_stable=is_stable)
     answer = kafka.ask_coordinator(
         group, request, lambda result: [each.error_code for each in result.groups], at_most=BY_NAME["offsets"]
     )
     (result,) = answer.groups
     if result.error_code != NONE:
         raise problems.from_error_code(result.error_code, f"what group '{group}' has committed is not known")
+    unknown = [each.error_code for topic in result.topics for each in topic.partitions if each.error_code != NONE]
+    if is_stable and unknown:
+        raise problems.from_error_code(unknown[0], f"what group '{group}' has committed is not known")
     return {
         TopicPartition(topic.name, each.partition_index): CommittedOffset(
             each.committed_offset, each.committed_leader_epoch, each.metadata

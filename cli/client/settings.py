@@ -6,14 +6,12 @@
 
 import os
 import re
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-from trioka.protocol.sasl.jaas import OAUTHBEARER
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ..node.flags import DEFAULT_PORT
 from ..terminal.failure import Exit, Failure, did_you_mean
-from .cluster_client import Kafka
+from .cluster_client import Connect, Kafka
 from .connection import Connection
 from .contexts import Context, load_contexts
 from .time_budget import TimeoutBudget
@@ -41,12 +39,21 @@ class Settings(NamedTuple):
 
     def kafka(self) -> Kafka:
         """The cluster; no connection is opened yet."""
-        tls, login, patience = self.tls(), self.login(), TimeoutBudget(self.timeout_s)
+        patience = TimeoutBudget(self.timeout_s)
+        return Kafka(self.bootstrap, connect=self.connector(patience), budget=patience)
+
+    def with_servers(self, servers: Iterable[tuple[str, int]]) -> "Settings":
+        """The same cluster, of which these servers are known, too."""
+        return self._replace(bootstrap=tuple(dict.fromkeys((*self.bootstrap, *servers))))
+
+    def connector(self, timeout_s: float | TimeoutBudget) -> Connect:
+        """Makes connections with this time limit, or that share this budget; none is opened yet."""
+        tls, login = self.tls(), self.login()
 
         def connect(host: str, port: int) -> Connection:
-            return Connection(host, port, timeout_s=patience, tls=tls, log_in=login)
+            return Connection(host, port, timeout_s=timeout_s, tls=tls, log_in=login)
 
-        return Kafka(self.bootstrap, connect=connect, budget=patience)
+        return connect
 
     @property
     def protocol(self) -> str:
@@ -69,32 +76,6 @@ class Settings(NamedTuple):
         from .login import login_of
 
         return login_of(self.protocol, self.properties)
-
-    def for_kafka_python(self) -> dict[str, Any]:
-        """The settings as arguments of kafka-python."""
-        found: dict[str, Any] = {
-            "bootstrap_servers": self.servers,
-            "security_protocol": self.protocol,
-            "client_id": "trioka",
-            "bootstrap_timeout_ms": int(self.timeout_s * 1000),
-        }
-        login = self.login()
-        if login is not None and login.mechanism == OAUTHBEARER:
-            from .kafka_python_token import TokenProvider
-
-            found |= {
-                "sasl_mechanism": login.mechanism,
-                "sasl_oauth_token_provider": TokenProvider(login.password),
-            }
-        elif login is not None:
-            found |= {
-                "sasl_mechanism": login.mechanism,
-                "sasl_plain_username": login.username,
-                "sasl_plain_password": login.password,
-            }
-        if (tls := self.tls()) is not None:
-            found["ssl_context"] = tls
-        return found
 
 
 def find_settings(

@@ -8,15 +8,12 @@
 Without a group nothing is committed. With one (`-g`) reading continues at the group's committed offsets, and the
 offsets of printed records are committed.
 
-`PartitionReader` reads without a group. kafka-python reads in a group, with --read-committed, and what is left once a
-partition turns out to hold records in a format before Kafka 0.11.
+`PartitionReader` reads partitions, `GroupReader` those that a group assigns.
 """
 
-import logging
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import click
@@ -30,11 +27,10 @@ from ..terminal.output import flush, is_terminal, write_stdout_bytes
 from ..terminal.progress import Progress
 from ..terminal.time_parsing import parse_moment_ms
 from .decoding import SCHEMAS, decoder_for
-from .partition_reader import OldMessageFormat, PartitionReader, Window
+from .group_reader import GroupReader
+from .partition_reader import PartitionReader, Window
 from .record_format import DECODERS, Printer
 
-POLL_MS: Final = 200
-CLOSE_MS: Final = 1000
 MAX_POLL_RECORDS: Final = 500
 
 
@@ -92,24 +88,16 @@ def consume(
     printer = Printer(form, decode, decoder)
     with settings.kafka() as kafka:
         places = _partitions(kafka, names, only)
-        windows = None if group is not None else find_windows(kafka, places, where or "start", is_finite)
-
-    def kafka_python(windows: dict[TopicPartition, Window] | None) -> _Reader:
-        return _Reader(settings, names, group, windows, where or "start", read_committed)
-
-    reader: _Reader | PartitionReader
-    if windows is None or read_committed:
-        reader = kafka_python(windows)
+        windows = {} if group is not None else find_windows(kafka, places, where or "start", is_finite, read_committed)
+    from_end = where == "end"
+    reader: Reader
+    if group is not None:
+        reader = GroupReader(settings, group, names, from_end=from_end, is_committed=read_committed)
     else:
-        reader = PartitionReader(settings, windows, resets_to_end=where == "end")
+        reader = PartitionReader(settings, windows, resets_to_end=from_end, is_committed=read_committed)
     # No progress: the records are visible on the terminal, or their number is unknown.
     with Progress("consume", "records", reader.most, is_silent=reader.most is None or is_terminal()) as progress:
-        copy = _Copy(printer, pattern, limit, is_finite, progress)
-        try:
-            copy.run(reader)
-        except OldMessageFormat:
-            assert isinstance(reader, PartitionReader)
-            copy.run(kafka_python(reader.remaining()))
+        _Copy(printer, pattern, limit, is_finite, progress).run(reader)
     return Exit.OK if decoder is None else decoder.verdict()
 
 
@@ -128,11 +116,11 @@ def _partitions(kafka: Kafka, names: Sequence[str], only: Sequence[int]) -> list
 
 
 def find_windows(
-    kafka: Kafka, places: Sequence[TopicPartition], where: str, is_finite: bool
+    kafka: Kafka, places: Sequence[TopicPartition], where: str, is_finite: bool, is_committed: bool = False
 ) -> dict[TopicPartition, Window]:
-    """The window of each partition."""
+    """The window of each partition. With `is_committed` an open transaction ends the log."""
     first = offsets_or_fail(kafka, dict.fromkeys(places, EARLIEST))
-    end = offsets_or_fail(kafka, dict.fromkeys(places, LATEST))
+    end = offsets_or_fail(kafka, dict.fromkeys(places, LATEST), is_committed=is_committed)
     start: dict[TopicPartition, int]
     stop: dict[TopicPartition, int] = dict(end) if is_finite else {}
     if where in ("start", "beginning", "earliest"):
@@ -160,123 +148,11 @@ def find_windows(
     return {place: Window(min(max(start[place], first[place]), end[place]), stop.get(place)) for place in places}
 
 
-class _Reader:
-    """kafka-python's consumer, polled for batches of records within their windows.
-
-    Each request waits for its response no longer than the command's timeout. A read with an end fails if it neither
-    gets a record nor reaches the end for that long.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        names: Sequence[str],
-        group: str | None,
-        windows: dict[TopicPartition, Window] | None,
-        where: str,
-        read_committed: bool,
-    ) -> None:
-        import kafka
-
-        logging.getLogger("kafka").setLevel(logging.CRITICAL)
-        self._errors = kafka.errors.KafkaError
-        self._timeout_s = settings.timeout_s
-        self._timeout_ms = int(1000 * settings.timeout_s)
-        self._heard = time.monotonic()  # time of the last progress
-        self._positions: dict[Any, int | None] = {}
-        self._consumer = kafka.KafkaConsumer(
-            **settings.for_kafka_python(),
-            group_id=group,
-            enable_auto_commit=False,
-            auto_offset_reset="latest" if where == "end" else "earliest",
-            isolation_level="read_committed" if read_committed else "read_uncommitted",
-            allow_auto_create_topics=False,
-        )
-        self._group = group
-        self._windows = windows
-        self._stops: dict[Any, int] | None = None
-        if windows is None:
-            self._consumer.subscribe(list(names))
-            return
-        by_place = {kafka.TopicPartition(*place): window for place, window in windows.items()}
-        self._consumer.assign(list(by_place))
-        for place, window in by_place.items():
-            self._consumer.seek(place, window.start)
-        self._stops = {place: window.stop for place, window in by_place.items() if window.stop is not None}
-
-    def poll(self, most: int) -> list[Any]:
-        """Some records; none if none came within the poll time."""
-        with self._explaining():
-            polled = self._consumer.poll(timeout_ms=POLL_MS, max_records=min(most, MAX_POLL_RECORDS))
-        if polled:
-            self._heard = time.monotonic()
-        found = []
-        for place, records in polled.items():
-            stop = (self._stops or {}).get(place)
-            found += [record for record in records if stop is None or record.offset < stop]
-        return found
-
-    def is_at_the_end(self) -> bool:
-        """Whether every window is read to its end; for a group, the windows of its assigned partitions."""
-        with self._explaining():
-            is_over = self._is_at_the_end(max(1, int(1000 * self._left_s())))
-        if not is_over and self._left_s() <= 0:
-            what = f"there is more to read, and no broker has sent it within {self._timeout_s:g} s"
-            raise Failure(what, hints=["look at the partitions: trioka topics describe --unavailable-partitions"])
-        return is_over
-
-    def _left_s(self) -> float:
-        return self._heard + self._timeout_s - time.monotonic()
-
-    def _is_at_the_end(self, timeout_ms: int) -> bool:
-        if self._stops is not None:
-            is_all = self._windows is not None and len(self._stops) == len(self._windows)
-            return is_all and self._has_reached(self._stops, timeout_ms)
-        assigned = self._consumer.assignment()
-        if not assigned:
-            return False
-        ends = self._consumer.end_offsets(list(assigned), timeout_ms=timeout_ms)
-        return self._has_reached(ends, timeout_ms)
-
-    def _has_reached(self, ends: Mapping[Any, int], timeout_ms: int) -> bool:
-        found = {place: self._consumer.position(place, timeout_ms=timeout_ms) for place in ends}
-        if found != self._positions:  # it makes progress, even if the records passed are not shown
-            self._positions, self._heard = found, time.monotonic()
-        return all(found[place] is not None and found[place] >= end for place, end in ends.items())
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether each partition has an end, which the command line named."""
-        return bool(self._stops)
-
-    @property
-    def most(self) -> int | None:
-        """The maximum number of records to read; None if unknown."""
-        if self._windows is None or any(window.stop is None for window in self._windows.values()):
-            return None
-        return sum(max(0, (window.stop or 0) - window.start) for window in self._windows.values())
-
-    def commit(self) -> None:
-        if self._group is not None:
-            with self._explaining():
-                self._consumer.commit(timeout_ms=self._timeout_ms)
-
-    def close(self) -> None:
-        self._consumer.close(autocommit=False, timeout_ms=min(CLOSE_MS, self._timeout_ms))
-
-    @contextmanager
-    def _explaining(self) -> Iterator[None]:
-        try:
-            yield
-        except self._errors as error:
-            raise Failure(f"reading failed: {str(error) or type(error).__name__}") from None
-
-
-Reader: TypeAlias = _Reader | PartitionReader
+Reader: TypeAlias = GroupReader | PartitionReader
 
 
 class _Copy:
-    """Prints records until the reader is at its end, or the limit is reached; a second reader may go on."""
+    """Prints records until the reader is at its end, or the limit is reached."""
 
     def __init__(self, printer: Printer, pattern: Any, limit: int | None, is_finite: bool, progress: Progress) -> None:
         self._printer = printer
@@ -291,10 +167,7 @@ class _Copy:
         is_bulk = line_end is not None and self._pattern is None and self._left is None
         try:
             while self._left is None or self._left > 0:
-                if is_bulk and isinstance(reader, PartitionReader):
-                    count = self._print_lines(reader, line_end or b"")
-                else:
-                    count = self._print_records(reader)
+                count = self._print_lines(reader, line_end or b"") if is_bulk else self._print_records(reader)
                 if count:
                     flush()
                     reader.commit()
@@ -304,7 +177,7 @@ class _Copy:
             flush()
             reader.close()
 
-    def _print_lines(self, reader: PartitionReader, line_end: bytes) -> int:
+    def _print_lines(self, reader: Reader, line_end: bytes) -> int:
         total = 0
         for lines, count in reader.poll_lines(line_end):
             self._progress.add(count)

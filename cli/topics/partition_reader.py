@@ -1,8 +1,8 @@
-"""Reads windows of partitions without a group, over the command line's own connections.
+"""Reads windows of partitions, over the command line's own connections.
 
 Each round sends one Fetch to every leader and then reads their responses. Batches are checked and decoded by
-`trioka.protocol`; `poll_lines` renders a batch without an object per record. Transactions are not filtered here:
-`consume --read-committed` and groups are read by kafka-python.
+`trioka.protocol`; `poll_lines` renders a batch without an object per record. With `is_committed`, batches of aborted
+transactions are left out, and the broker sends nothing of open ones.
 
 A round that fails because a leader moved, stopped or does not answer is repeated after a pause, with fresh metadata
 and connections to the bootstrap servers and to the brokers that were known. The positions stay, so no record is lost or
@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from trioka.protocol import batch, errors
+from trioka.protocol.aborted import AbortedBatches
 from trioka.protocol.errors import NONE, KafkaError, ProtocolError, UnsupportedForMessageFormat
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.record import Headers
@@ -22,7 +23,7 @@ from trioka.protocol.record import Headers
 from .. import problems
 from ..client.cluster_client import NO_NODE, Kafka, TopicPartition
 from ..client.connection import Connection, ConnectionClosed
-from ..client.offsets import BY_NAME, EARLIEST, LATEST, fetch_topics, offsets_or_fail
+from ..client.offsets import BY_NAME, EARLIEST, LATEST, READ_COMMITTED, fetch_topics, offsets_or_fail
 from ..client.settings import Settings
 from ..terminal.failure import Failure
 
@@ -31,11 +32,6 @@ RETRY_S: Final = 0.2
 PARTITION_BYTES: Final = 1 << 20
 ROUND_BYTES: Final = 16 << 20  # of all partitions in one response, except where a single batch is larger
 MIN_PARTITION_BYTES: Final = 64 << 10
-
-RETRIABLE_PROBLEMS: Final = frozenset(
-    problem.code
-    for problem in (problems.REFUSED, problems.TIMED_OUT, problems.HUNG_UP, problems.NOT_REACHABLE_AS_ADVERTISED)
-)
 
 
 class Window(NamedTuple):
@@ -55,12 +51,8 @@ class ConsumedRecord(NamedTuple):
     headers: Headers
 
 
-class OldMessageFormat(Exception):
-    """A partition holds records in a format before Kafka 0.11, which `trioka.protocol` does not read."""
-
-
 class FetchedBatch(NamedTuple):
-    """A whole batch of a response; its CRC is right, and it is no control batch."""
+    """A whole batch of a response; its CRC is right, and it is neither a control batch nor aborted."""
 
     place: TopicPartition
     data: bytes
@@ -72,13 +64,21 @@ class PartitionReader:
     gets a record nor reaches the end for that long.
     """
 
-    def __init__(self, settings: Settings, windows: Mapping[TopicPartition, Window], *, resets_to_end: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        windows: Mapping[TopicPartition, Window],
+        *,
+        resets_to_end: bool,
+        is_committed: bool = False,
+    ) -> None:
         """`resets_to_end`: where to go on if the log no longer has the offset: at its end, or at its start."""
         self._settings = settings
         self._kafka: Kafka | None = None
         self._windows = windows
         self._reset_to = LATEST if resets_to_end else EARLIEST
-        self._positions = {place: window.start for place, window in windows.items()}
+        self._is_committed = is_committed
+        self.positions = {place: window.start for place, window in windows.items()}
         self._heard = time.monotonic()  # time of the last progress
         self._problem: Failure | None = None  # why the last round brought nothing
         self._error: Exception | None = None  # raised once what came before it is handed out
@@ -101,7 +101,7 @@ class PartitionReader:
         """One round: per batch the values of its records, each with `line_end`, and their number."""
         self._fetch()
         for each in self._batches:
-            start, stop = self._positions[each.place], self._windows[each.place].stop
+            start, stop = self.positions[each.place], self._windows[each.place].stop
             header = each.header
             if header.base_offset >= start and (stop is None or header.next_offset <= stop):
                 with _explained(each):
@@ -136,10 +136,6 @@ class PartitionReader:
             return None
         return sum(max(0, (window.stop or 0) - window.start) for window in self._windows.values())
 
-    def remaining(self) -> dict[TopicPartition, Window]:
-        """The windows from the present positions on."""
-        return {place: Window(self._positions[place], window.stop) for place, window in self._windows.items()}
-
     def commit(self) -> None:
         """Without a group nothing is committed."""
 
@@ -156,7 +152,7 @@ class PartitionReader:
             self._advance(each)
 
     def _records_of(self, each: FetchedBatch) -> Iterator[ConsumedRecord]:
-        start, stop = self._positions[each.place], self._windows[each.place].stop
+        start, stop = self.positions[each.place], self._windows[each.place].stop
         with _explained(each):
             for record in batch.records(each.data, each.header):
                 if record.offset >= start and (stop is None or record.offset < stop):
@@ -166,13 +162,13 @@ class PartitionReader:
                     )
 
     def _advance(self, each: FetchedBatch) -> None:
-        self._positions[each.place] = max(self._positions[each.place], each.header.next_offset)
+        self.positions[each.place] = max(self.positions[each.place], each.header.next_offset)
 
     def _unfinished(self) -> list[TopicPartition]:
         return [
             place
             for place, window in self._windows.items()
-            if window.stop is None or self._positions[place] < window.stop
+            if window.stop is None or self.positions[place] < window.stop
         ]
 
     # -- rounds of requests --------------------------------------------------------------------------------------------
@@ -190,7 +186,7 @@ class PartitionReader:
         except ConnectionClosed:
             self._retry_later(Failure("a broker closed the connection"))
         except Failure as failure:
-            if failure.code not in RETRIABLE_PROBLEMS:
+            if failure.code not in problems.PASSING:
                 raise
             self._retry_later(failure)
         else:
@@ -201,8 +197,7 @@ class PartitionReader:
         """Drop all connections: also the first one may lead to a broker that is gone."""
         self._problem = failure
         if self._kafka is not None:
-            known = dict.fromkeys((*self._settings.bootstrap, *self._kafka.known_servers()))
-            self._settings = self._settings._replace(bootstrap=tuple(known))
+            self._settings = self._settings.with_servers(self._kafka.known_servers())
             self.close()
         time.sleep(RETRY_S)
 
@@ -221,7 +216,8 @@ class PartitionReader:
                 max_wait_ms=self._wait_ms,
                 min_bytes=1,
                 max_bytes=ROUND_BYTES,
-                topics=fetch_topics(partitions, self._positions, most),
+                isolation_level=READ_COMMITTED * self._is_committed,
+                topics=fetch_topics(partitions, self.positions, most),
             )
             connection = kafka.node(leader)
             version = connection.version_of(FetchRequest, at_most=BY_NAME["fetch"])
@@ -246,19 +242,22 @@ class PartitionReader:
                 is_failed = True
                 continue
             data = bytes(result.records or b"")
+            aborted = AbortedBatches(result.aborted_transactions if self._is_committed else None)
             try:
                 for header in batch.headers(data, partial_tail=True):
                     batch.verify(data, header)
-                    if header.next_offset <= self._positions[place]:
+                    is_hidden = aborted.hides(header) or header.is_control
+                    if header.next_offset <= self.positions[place]:
                         continue
                     self._heard, self._problem = time.monotonic(), None
                     each = FetchedBatch(place, data, header)
-                    if header.is_control:
+                    if is_hidden:
                         self._advance(each)
                     else:
                         yield each
             except UnsupportedForMessageFormat:
-                self._error = OldMessageFormat()
+                what = f"{place} has records in a format before Kafka 0.11, which this command does not read"
+                self._error = Failure(what, hints=[f"kcat reads it: kcat -C -t {place.topic} -p {place.partition}"])
                 return
             except (KafkaError, ProtocolError) as error:
                 self._error = Failure(f"reading {place} failed: {error}")
@@ -271,9 +270,9 @@ class PartitionReader:
         assert self._kafka is not None
         if code == errors.OffsetOutOfRange.code:
             try:
-                self._positions |= offsets_or_fail(self._kafka, {place: self._reset_to})
+                self.positions |= offsets_or_fail(self._kafka, {place: self._reset_to})
             except Failure as failure:
-                if failure.code not in RETRIABLE_PROBLEMS:
+                if failure.code not in problems.PASSING:
                     self._error = failure
                 self._problem = failure
                 self._kafka.forget()

@@ -9,11 +9,11 @@ from typing import Final
 import grpc
 
 from trioka.protocol import errors
+from trioka.protocol.partitioner import partition_of
 from trioka.protocol.record import Record
 
 from ..failures import Refused
 from ..kafka.cluster import EARLIEST, LATEST, Cluster
-from ..partitioner import partition_of_key
 from ..v1 import log_pb2
 from .batches import records_from, seen_batches
 from .fetch import FetchedPartition, fetch
@@ -66,7 +66,7 @@ class Reading:
         if len(leaders) == 1:
             return 0
         if request.HasField("latest_of_key"):
-            return partition_of_key(request.latest_of_key, len(leaders))
+            return partition_of(request.latest_of_key, len(leaders))
         raise Refused(
             grpc.StatusCode.INVALID_ARGUMENT,
             f"topic {request.topic!r} has {len(leaders)} partitions; name one",

@@ -82,6 +82,7 @@ def test_a_topic_that_is_not_there_is_created_by_the_broker_or_named(at: str, tm
         assert refused.code == Exit.NOT_FOUND and "create it: trioka topics create fresh" in refused.stderr
     assert command("consume", "freesh", at=at).code == Exit.NOT_FOUND
     assert command("produce", "fresh", "-p", "9", at=at, stdin=b"x\n").code == Exit.NOT_FOUND
+    assert command("produce", "fresher", "-p", "9", at=at, stdin=b"x\n").code == Exit.NOT_FOUND
 
 
 def test_a_record_that_is_too_large_is_explained_with_the_others_written(at: str) -> None:

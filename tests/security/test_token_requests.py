@@ -1,6 +1,8 @@
 """Bearer tokens that nodes and commands request for their own logins, and what providers may answer."""
 
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
@@ -9,7 +11,6 @@ from typing import Any, Final
 
 import pytest
 import trio
-from kafka import KafkaProducer
 from security.token_provider import CLIENT_ID, CLIENT_SECRET, OAUTH_MODULE, Provider, fresh_token, token_provider
 from security.tokens import other_rsa_key, signed
 from support.broker_cluster import on_cluster, running_cluster
@@ -24,7 +25,6 @@ from trioka.broker.config.server import load
 from trioka.broker.security.sasl.token_source import RETRY_S, TokenSource
 from trioka.cli.client.connection import Connection
 from trioka.cli.client.login import login_of as client_login
-from trioka.cli.client.settings import Settings
 from trioka.cli.terminal.failure import Exit, Failure
 from trioka.protocol.messages.metadata import MetadataRequest
 from trioka.protocol.sasl.jwt import MAX_TOKEN_BYTES
@@ -363,10 +363,13 @@ def test_commands_log_in_with_a_token(provider: Provider, tmp_path: Path) -> Non
             is_let_in(properties(**{URL: f"file://{file}"}))
         assert refused.value.exit_code == Exit.UNAUTHORISED
         file.write_text(fresh_token())
-        chosen = Settings(((host, port),), properties(**{URL: f"file://{file}"}))
-        producer = KafkaProducer(**chosen.for_kafka_python())
-        assert producer.send("written-by-a-command", b"value").get(PATIENCE_S).offset == 0
-        producer.close()
+        config = tmp_path / "client.properties"
+        config.write_text("".join(f"{name}={value}\n" for name, value in properties(**{URL: f"file://{file}"}).items()))
+        where = ["--bootstrap-server", f"{host}:{port}", "--command-config", str(config)]
+        command = [sys.executable, "-m", "trioka"]
+        subprocess.run([*command, "produce", "by-a-command", *where], input=b"value\n", check=True, timeout=PATIENCE_S)
+        read = [*command, "consume", "by-a-command", "-o", "start", "-e", *where]
+        assert b"value" in subprocess.run(read, check=True, capture_output=True, timeout=PATIENCE_S).stdout
 
 
 @pytest.mark.parametrize(

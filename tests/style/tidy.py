@@ -52,6 +52,7 @@ SOCKET_FILES = frozenset(
         "broker/security/sasl/token_source.py",
         "cli/client/bearer_token.py",
         "cli/client/connection.py",
+        "cli/producer/sender.py",
         "cli/node/sd_notify.py",
         "cli/client/registry_client.py",
         "cli/client/tls.py",
@@ -69,6 +70,7 @@ SIGNALS = frozenset(
         "cli/node/run.py",
         "cli/cluster/local_cluster.py",
         "cli/cluster/command.py",
+        "cli/producer/sender.py",
         "testing/nodes/process.py",
         "testing/nodes/subprocess_main.py",
     }
@@ -99,8 +101,6 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
         "cli/terminal/output.py",
         "rich",
     ): "it draws tables on a terminal, and takes longer to load than a command takes to run",
-    ("cli/topics/produce.py", "kafka"): "it takes longer to load than to say that there is no such topic",
-    ("cli/topics/consume.py", "kafka"): "it takes longer to load than to say that there is no such topic",
     (
         "cli/topics/decoding.py",
         "trioka",

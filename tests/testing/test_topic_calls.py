@@ -8,8 +8,8 @@ from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
 import trioka.testing
 from trioka.protocol.errors import UnknownTopicOrPartition
+from trioka.protocol.partitioner import murmur2, partition_of
 from trioka.testing import Broker, Cluster
-from trioka.testing.partitioner import murmur2, partition_of
 
 WEEK_MS = 7 * 86_400_000
 

@@ -101,5 +101,5 @@ def test_a_client_properties_that_makes_no_sense_is_a_usage_error(tmp_path: Path
     (tmp_path / "client.properties").write_text(text)
     settings = find_settings(bootstrap_server="a:1", command_config=str(tmp_path / "client.properties"), context=None)
     with pytest.raises(Failure, match=said) as failed:
-        settings.for_kafka_python()
+        settings.connector(1.0)
     assert failed.value.exit_code == Exit.USAGE

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 import kafka
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer
 from mutants.plant import assert_noticed, within
 from support.command_line import command
 
 from trioka.cli.client.cluster_client import TopicPartition
 from trioka.cli.client.settings import Settings, parse_servers
-from trioka.cli.terminal.failure import Failure
+from trioka.cli.terminal.failure import Exit, Failure
 from trioka.cli.topics import consume, partition_reader
 from trioka.cli.topics.partition_reader import Window
 from trioka.protocol import batch
@@ -94,8 +94,25 @@ def read_all(reader: partition_reader.PartitionReader) -> list[partition_reader.
     return found
 
 
-def with_kafka_python(broker: Broker, windows: Mapping[TopicPartition, Window]) -> dict[int, list[tuple[Any, ...]]]:
-    return by_partition(consume._Reader(settings_of(broker), [TOPIC], None, dict(windows), "start", False))
+def with_kafka_python(
+    broker: Broker, windows: Mapping[TopicPartition, Window], isolation: str = "read_uncommitted"
+) -> dict[int, list[tuple[Any, ...]]]:
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.bootstrap_servers, enable_auto_commit=False, isolation_level=isolation
+    )
+    found: dict[int, list[tuple[Any, ...]]] = {}
+    for place, window in windows.items():
+        assert window.stop is not None
+        at = kafka.TopicPartition(*place)
+        consumer.assign([at])
+        consumer.seek(at, window.start)
+        while consumer.position(at) < window.stop:
+            for each in consumer.poll(timeout_ms=1000).get(at, []):
+                if each.offset < window.stop:
+                    fields = (each.offset, each.timestamp, each.key, each.value, tuple(map(tuple, each.headers)))
+                    found.setdefault(each.partition, []).append(fields)
+    consumer.close()
+    return found
 
 
 @pytest.mark.parametrize("where", ["start", "7:31", "+100", "-3", "end"])
@@ -163,7 +180,7 @@ def test_an_offset_that_the_log_no_longer_has_goes_on_at_its_start(broker: Broke
 
 
 @pytest.mark.parametrize("form", ["%s\\n", "%o %S\\n"])
-def test_records_of_an_old_format_are_left_to_kafka_python(
+def test_records_of_an_old_format_end_the_command_with_a_sentence(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     consume_all = ("consume", TOPIC, "-e", "-p", "0", "-f", form)
@@ -179,8 +196,35 @@ def test_records_of_an_old_format_are_left_to_kafka_python(
             yield header
 
     monkeypatch.setattr(batch, "headers", headers)
-    assert command(*consume_all, at=broker.bootstrap_servers).out == expected
-    assert batches == 3
+    ended = command(*consume_all, at=broker.bootstrap_servers)
+    assert ended.code == Exit.FAILED and "before Kafka 0.11" in ended.stderr
+    assert ended.out and expected.startswith(ended.out)
+
+
+@pytest.mark.parametrize("where", ["start", "7:31", "-3"])
+def test_read_committed_leaves_out_aborted_transactions(broker: Broker, where: str) -> None:
+    windows = windows_of(broker, where)
+    reader = partition_reader.PartitionReader(settings_of(broker), windows, resets_to_end=False, is_committed=True)
+    found = by_partition(reader)
+    assert found == with_kafka_python(broker, windows, "read_committed")
+    if where == "start":
+        assert sum(map(len, found.values())) == sum(map(len, with_kafka_python(broker, windows).values())) - 20
+
+
+def test_read_committed_ends_before_an_open_transaction() -> None:
+    with Broker() as broker:
+        broker.create_topic(TOPIC, 1)
+        broker.produce(TOPIC, b"a")
+        producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, transactional_id="open")
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(TOPIC, b"b").get()
+        read = ("consume", TOPIC, "-e", "--timeout", "5s")
+        assert command(*read, "--read-committed", at=broker.bootstrap_servers).out == "a\n"
+        assert command(*read, at=broker.bootstrap_servers).out == "a\nb\n"
+        producer.commit_transaction()
+        assert command(*read, "--read-committed", at=broker.bootstrap_servers).out == "a\nb\n"
+        producer.close()
 
 
 def test_a_leader_that_is_killed_in_the_middle_costs_no_record_and_repeats_none() -> None:
