@@ -100,6 +100,11 @@ class RemoteLogMetadataTopic:
     def index_of(self, about: TopicIdPartition) -> int:
         return partition_of(about.topic_id, about.partition, self.partition_count)
 
+    def replayed_until(self, index: int) -> int:
+        """The offset up to which a partition of the topic was replayed."""
+        partition = self._partitions.get(index)
+        return -1 if partition is None else partition.next_offset
+
     def leads(self, index: int) -> bool:
         replica = self._broker.partitions.find(REMOTE_LOG_METADATA_TOPIC, index)
         return replica is not None and replica.leads
