@@ -32,16 +32,17 @@ from trioka.protocol.remote_segment.object_key import ObjectSuffix, TopicIdParti
 from trioka.storage.batch_scan import BadBatch
 from trioka.storage.log import Log
 
+from .early_upload import BegunUpload
 from .object_store import ObjectNotFound, ObjectStore, ObjectStoreError
 from .segment_objects import (
     Described,
     SegmentGone,
+    Upload,
     describe,
     files_of,
     manifest_of,
     remote_segment_of,
     tombstone_of,
-    upload_data,
 )
 
 if TYPE_CHECKING:
@@ -63,11 +64,19 @@ class JobFailed(Exception):
 class JobRunner:
     """Runs one job about one partition, in the epoch of a leader."""
 
-    def __init__(self, tier: "TieredStorage", about: TopicIdPartition, epoch: int, source: Log | None = None) -> None:
+    def __init__(
+        self,
+        tier: "TieredStorage",
+        about: TopicIdPartition,
+        epoch: int,
+        source: Log | None = None,
+        begun: BegunUpload | None = None,
+    ) -> None:
         self._tier = tier
         self._about = about
         self._epoch = epoch
         self._source = source  # the log whose segment is copied
+        self._begun = begun  # what was sent while the segment was written
         self._retention_ms = -1 if source is None else source.config.retention_ms
         self._uploaded: tuple[Described, int] | None = None
 
@@ -132,13 +141,18 @@ class JobRunner:
         if files.next_offset != segment.next_offset or files.size != segment.size_bytes:
             raise SegmentGone(f"{self._about}: the segment at {segment.start_offset} has changed")
         await self._tier.flush(self._source)
-        described = await trio.to_thread.run_sync(describe, files, limiter=self._tier.read_limiter)
-        await self._tier.copy_quota.acquire(files.size)
-        key = self._key(segment, ObjectKind.DATA)
-        checksum = await upload_data(store, key, files, self._tier.read_limiter)
+        begun, limiter = self._begun, self._tier.read_limiter
+        upload = Upload(store, self._key(segment, ObjectKind.DATA), limiter) if begun is None else begun.upload
+        scanned = None if begun is None else begun.scan
+        try:
+            described = await trio.to_thread.run_sync(describe, files, scanned, limiter=limiter)
+            await self._tier.copy_quota.acquire(files.size - upload.sent_bytes)
+            await upload.complete(files)
+        finally:
+            upload.abandon()
         await store.put(self._key(segment, ObjectKind.INDEXES), described.indexes.encode())
         self._tier.counts.requests += 2
-        self._uploaded = (described, checksum)
+        self._uploaded = (described, upload.checksum)
 
     async def _create_manifest(self, store: ObjectStore, segment: RemoteSegment) -> bool:
         assert self._uploaded is not None, "data and indexes are uploaded first"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trioka.cluster.remote_log_early import SendParts
 from trioka.cluster.remote_log_jobs import (
     Author,
     Job,
@@ -40,6 +41,7 @@ from trioka.protocol.errors import KafkaError
 from trioka.protocol.remote_segment.object_key import TopicIdPartition
 
 from ..replication.partitions import Replica
+from .early_upload import BegunUpload, EarlyUploads
 from .jobs import JobFailed, JobRunner
 from .log_facts import facts_of, has_no_aborted, move_log_start, replicated_log_start
 
@@ -63,6 +65,7 @@ class PartitionTask:
         self.scope = trio.CancelScope()
         self._tier = tier
         self._event = trio.Event()
+        self._early = EarlyUploads(tier, replica, about)
         self._busy: dict[bytes, bool] = {}  # by segment: whether it is being deleted
         self._active = replica.log.segments.active
         self._log_start = replica.log.log_start_offset
@@ -86,6 +89,8 @@ class PartitionTask:
             return True
         if its_log.log_start_offset != self._log_start:
             return True  # records were deleted by a client
+        if self._early.is_due():
+            return True
         return self._awaits_followers and replicated_log_start(self.replica) >= its_log.log_start_offset
 
     def on_notified(self) -> None: ...
@@ -105,6 +110,7 @@ class PartitionTask:
                         await self._decide_forever(nursery)
         finally:
             purgatory.unwatch(self.replica, self)
+            self._early.close()
 
     async def _begin_epoch(self) -> bool:
         """Makes the epoch known, and waits until its record is read back. False: a later leader was faster."""
@@ -156,6 +162,9 @@ class PartitionTask:
             )
             for step in list(steps):
                 self._begin(step, nursery)
+            send = self._early.decide(facts, remote, policy)
+            if send is not None:
+                nursery.start_soon(self._send_early, send)
             if tier.enforce_local_retention(self.replica, self.about):
                 self.wake()  # there is a segment to copy
             expiry = next_expiry_ms(remote, policy)
@@ -170,9 +179,10 @@ class PartitionTask:
             log.info("%s: the log starts at %d now: what was before %s", self.about, step.offset, step.cause.value)
             move_log_start(self._tier.broker, self.replica, step.offset)
         elif isinstance(step, CopySegment):
-            if False not in self._busy.values():
-                segment = self._new_segment(step)
-                nursery.start_soon(self._copy, segment, copy_segment(self.about, segment, author))
+            if False not in self._busy.values() and not self._early.is_sending(step.local.base_offset):
+                begun = self._early.take(step.local.base_offset)
+                segment = self._new_segment(step, begun)
+                nursery.start_soon(self._copy, segment, copy_segment(self.about, segment, author), begun)
                 self._busy[segment.segment_id] = False
         elif True not in self._busy.values():
             segment = step.segment
@@ -183,9 +193,13 @@ class PartitionTask:
             is_loss = isinstance(step, DeleteSegment) and step.cause is Cause.MISSING
             nursery.start_soon(self._delete, segment, make(self.about, segment, author), is_loss)
 
-    def _new_segment(self, step: CopySegment) -> RemoteSegment:
+    async def _send_early(self, step: SendParts) -> None:
+        await self._early.send(step)
+        self.wake()
+
+    def _new_segment(self, step: CopySegment, begun: BegunUpload | None) -> RemoteSegment:
         return RemoteSegment(
-            segment_id=self._tier.new_segment_id(),
+            segment_id=self._tier.new_segment_id() if begun is None else begun.segment_id,
             start_offset=step.local.base_offset,
             end_offset=step.local.next_offset - 1,
             broker_id=self._tier.broker_id,
@@ -198,34 +212,37 @@ class PartitionTask:
             txn_index_empty=has_no_aborted(self.replica.log, step.local.base_offset),
         )
 
-    async def _copy(self, segment: RemoteSegment, job: Job) -> None:
+    async def _copy(self, segment: RemoteSegment, job: Job, begun: BegunUpload | None) -> None:
         counts = self._tier.counts.of(self.about.topic)
-        async with self._tier.copy_limiter:
-            counts.copy_requests += 1
-            if await self._run(segment, job, self._tier) is Outcome.DONE:
-                counts.copied_bytes += segment.size_bytes
-                counts.copied_segments += 1
-                log.info(
-                    "%s: offsets %d to %d are in the object store", self.about, segment.start_offset, segment.end_offset
-                )
-            else:
-                counts.copy_errors += 1
+        try:
+            async with self._tier.copy_limiter:
+                counts.copy_requests += 1
+                if await self._run(segment, job, begun) is Outcome.DONE:
+                    counts.copied_bytes += segment.size_bytes
+                    counts.copied_segments += 1
+                    offsets = segment.start_offset, segment.end_offset
+                    log.info("%s: offsets %d to %d are in the object store", self.about, *offsets)
+                else:
+                    counts.copy_errors += 1
+        finally:
+            if begun is not None:
+                self._tier.remove_upload(begun.upload)  # unless it was completed
 
     async def _delete(self, segment: RemoteSegment, job: Job, is_loss: bool) -> None:
         counts = self._tier.counts.of(self.about.topic)
         async with self._tier.delete_limiter:
             counts.delete_requests += 1
-            outcome = await self._run(segment, job, self._tier)
+            outcome = await self._run(segment, job)
             if outcome is None:
                 counts.delete_errors += 1
             elif outcome is Outcome.DONE and is_loss:
                 self._tier.counts.missing_segments += 1
 
-    async def _run(self, segment: RemoteSegment, job: Job, tier: "TieredStorage") -> Outcome | None:
+    async def _run(self, segment: RemoteSegment, job: Job, begun: BegunUpload | None = None) -> Outcome | None:
         """None if it failed."""
         outcome: Outcome | None = None
         try:
-            outcome = await JobRunner(tier, self.about, self.epoch, self.replica.log).run(job)
+            outcome = await JobRunner(self._tier, self.about, self.epoch, self.replica.log, begun).run(job)
             self._failures = 0
         except JobFailed as error:
             self._has_failed(str(error))

@@ -31,6 +31,7 @@ from .byte_rate_limit import ByteRateLimit
 from .cluster_copies import ClusterCopies
 from .counts import TierCounts
 from .deletion import TopicDeletions
+from .early_upload import EarlyUploads
 from .fetch_reads import FetchReads
 from .follower_history import FollowerHistory, history_at
 from .log_facts import facts_of, id_of, policy_of
@@ -42,6 +43,7 @@ from .probe import check_conditional_create
 from .reader import RemoteReader
 from .remote_read import RemotePlace
 from .segment_losses import SegmentLosses, open_reader
+from .segment_objects import Upload
 from .sweep import OrphanSweep
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ class TieredStorage:
         self.read_limiter = trio.CapacityLimiter(READ_THREADS)
         self.copy_quota = ByteRateLimit(lambda: broker.config[tier_keys.REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND])
         self.tasks: dict[TopicIdPartition, PartitionTask] = {}
+        self.early_uploads: set[EarlyUploads] = set()  # that are in progress
         self.sweep = OrphanSweep(self)
         self.copies = ClusterCopies(self)
         self._is_checked = False
@@ -105,6 +108,22 @@ class TieredStorage:
             raise ObjectStoreError(f"{self.store.url} has not answered since the start")
         self.ownership.require()
 
+    def may_write(self) -> bool:
+        return self._is_checked and self.ownership.superseded_by is None
+
+    def remove_upload(self, upload: Upload) -> None:
+        """It was begun, and will not be completed."""
+        if self._nursery is None or not self.may_write():
+            upload.abandon()
+        elif upload.is_open:
+            self._nursery.start_soon(self._remove_upload, upload)
+
+    async def _remove_upload(self, upload: Upload) -> None:
+        try:
+            await upload.remove()
+        except ObjectStoreError as error:
+            log.info("an upload to %s was not removed, and is left to a lifecycle rule: %s", upload.key, error)
+
     async def check_store(self) -> None:
         """Raises ObjectStoreRefused for a store that cannot be used, ObjectStoreError for one that does not answer."""
         await check_conditional_create(self.store, f"{self.broker_id}-{self.broker.random.getrandbits(64):016x}")
@@ -135,7 +154,8 @@ class TieredStorage:
 
     def policy_of(self, replica: Replica) -> Policy:
         deletes_all = not replica.log.config.remote_storage and self._deletes_on_disable(replica.topic)
-        return policy_of(replica.log, deletes_all=deletes_all)
+        early = self.broker.config[trioka_keys.TIER_EARLY_UPLOAD]
+        return policy_of(replica.log, deletes_all=deletes_all, copies_early=early)
 
     def _deletes_on_disable(self, topic: str) -> bool:
         config = self.broker.config.topic(self.broker.metadata.configs.get(topic_resource(topic)))

@@ -154,7 +154,7 @@ class SimObjectStore:
         for key in list(keys):
             await self._bucket.request(lambda key=key: self._bucket.delete(key))  # type: ignore[misc]
 
-    async def open_writer(self, key: str) -> "SimWriter":
+    async def open_writer(self, key: str, parts_at_once: int = 4) -> "SimWriter":
         await self._bucket.request(lambda: None)
         return SimWriter(self._bucket, key)
 

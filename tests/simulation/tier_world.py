@@ -14,11 +14,14 @@ the bucket alone must give back what was finished (TI7), and a deleted topic lea
 from collections.abc import Callable, Iterator
 from random import Random
 
+from simulation import tier_early
 from simulation.tier_end import check_restore, delete_topic
+from simulation.tier_losses import expire, notice_missing
 from simulation.tier_parts import (
     ABOUT,
     NODES,
     RECORD_BYTES,
+    BegunUpload,
     FaultProfile,
     Habits,
     Row,
@@ -92,14 +95,23 @@ class TierWorld:
         self.start = 0  # the log start of the partition, moved by leaders
         self.lost: set[int] = set()  # offsets that a lifecycle rule or an unclean election has taken
         self.now_ms = 0
-        self.events = self.copies = self.deletions = self.cancelled = self.elections = self.swept = 0
+        self.events = self.copies = self.deletions = self.cancelled = self.elections = self.swept = self.early_parts = 0
         self._values = self._ids = 0
         self._was_unclean = False  # the last election
-        self._is_fair = self.is_deleted = False
+        self.is_fair = self.is_deleted = False
         self._take(0)
 
     def trace(self) -> object:
-        return self.events, self.copies, self.deletions, self.cancelled, self.epoch, self.start, len(self.records)
+        return (
+            self.events,
+            self.copies,
+            self.deletions,
+            self.cancelled,
+            self.epoch,
+            self.start,
+            len(self.records),
+            self.early_parts,
+        )
 
     # -- a run ---------------------------------------------------------------------------------------------------------
 
@@ -132,8 +144,9 @@ class TierWorld:
             self._elect_unclean: profile.unclean,
             self._kill: profile.kill,
             self._replace: profile.replace,
-            self._expire: profile.expire,
-            self._notice_missing: 2 * profile.expire,
+            lambda: expire(self): profile.expire,
+            lambda: notice_missing(self): 2 * profile.expire,
+            self._upload_early: 12,
         }
         return self.random.choices(list(chances), list(chances.values()))[0]
 
@@ -192,7 +205,7 @@ class TierWorld:
         leader = self.leading
         self.high_watermark = max(self.high_watermark, min(len(self.brokers[node].log) for node in self.isr))
         leader.high_watermark = self.high_watermark
-        if self._is_fair or self.random.random() < 0.25:  # otherwise a transaction is open
+        if self.is_fair or self.random.random() < 0.25:  # otherwise a transaction is open
             self.stable = self.high_watermark
         for broker in self.brokers:
             is_there = broker.is_up and broker.fetched_in == self.epoch and len(broker.log) >= self.high_watermark
@@ -200,7 +213,7 @@ class TierWorld:
                 self.isr.add(broker.node)
         leader.isr = set(self.isr)
         slow = self.random.choice(NODES)
-        if not self._is_fair and slow != self.leader and len(self.isr) > 2 and self.random.random() < 0.1:
+        if not self.is_fair and slow != self.leader and len(self.isr) > 2 and self.random.random() < 0.1:
             self.isr.discard(slow)
 
     # -- elections -----------------------------------------------------------------------------------------------------
@@ -238,7 +251,7 @@ class TierWorld:
         leader.missing.clear()
         leader.starts, leader.isr = dict.fromkeys(NODES, 0), set(self.isr)
         for broker in self.brokers:
-            if broker is not leader and broker.epoch >= 0 and (self._is_fair or self.random.random() < 0.5):
+            if broker is not leader and broker.epoch >= 0 and (self.is_fair or self.random.random() < 0.5):
                 broker.epoch = -1  # the others do not know yet, and go on
         leader.jobs = [job for job in leader.jobs if self.random.random() < 0.5]  # of its earlier leadership
 
@@ -262,7 +275,7 @@ class TierWorld:
 
     def write(self, record: Entry, epoch: int) -> int:
         """The offset of the record. RecordNotWritten, and it may be there all the same."""
-        fails = not self._is_fair and self.random.random() < self.profile.failures / 2
+        fails = not self.is_fair and self.random.random() < self.profile.failures / 2
         if fails and self.random.random() < 0.5:
             raise RecordNotWritten("timeout")
         self.records.append((record, epoch))
@@ -293,8 +306,9 @@ class TierWorld:
     # -- decisions and jobs --------------------------------------------------------------------------------------------
 
     @property
-    def _policy(self) -> Policy:
-        return Policy(copies=True, deletes_all=False, retention_ms=-1, retention_bytes=30 * RECORD_BYTES)
+    def policy(self) -> Policy:
+        limit = 30 * RECORD_BYTES
+        return Policy(copies=True, deletes_all=False, retention_ms=-1, retention_bytes=limit, copies_early=True)
 
     def _decide(self) -> None:
         leaders = [broker for broker in self.brokers if broker.epoch >= 0]
@@ -310,7 +324,7 @@ class TierWorld:
         steps = remote_log_plan.decide_as_leader(
             broker.facts(self.stable),
             broker.image,
-            self._policy,
+            self.policy,
             now_ms=self.now_ms,
             busy=busy,
             is_deleting=any(job.deletes for job in broker.jobs),
@@ -338,9 +352,10 @@ class TierWorld:
             self._move_log_start(broker, step)
         elif isinstance(step, CopySegment):
             if not any(not job.deletes and job.epoch == broker.epoch for job in broker.jobs):
-                segment = self._new_segment(broker, step)
+                begun = tier_early.take(self, broker, step.local.base_offset)
+                segment = self._new_segment(broker, step, begun)
                 job = remote_log_jobs.copy_segment(ABOUT, segment, author)
-                broker.jobs.append(Running(job, segment, broker.epoch, deletes=False))
+                broker.jobs.append(Running(job, segment, broker.epoch, deletes=False, begun=begun))
         elif not any(job.deletes for job in broker.jobs):
             make = remote_log_jobs.cancel_copy if isinstance(step, CancelCopy) else remote_log_jobs.delete_segment
             job = make(ABOUT, step.segment, author)
@@ -360,10 +375,16 @@ class TierWorld:
         broker.log_start = max(broker.log_start, step.offset)
         broker.local_start = max(broker.local_start, broker.log_start)
 
-    def _new_segment(self, broker: SimBroker, step: CopySegment) -> RemoteSegment:
+    def _upload_early(self) -> None:
+        tier_early.decide(self, self.random.choice(self.brokers))
+
+    def new_segment_id(self) -> bytes:
         self._ids += 1
+        return self._ids.to_bytes(16, "big")
+
+    def _new_segment(self, broker: SimBroker, step: CopySegment, begun: BegunUpload | None) -> RemoteSegment:
         return RemoteSegment(
-            segment_id=self._ids.to_bytes(16, "big"),
+            segment_id=self.new_segment_id() if begun is None else begun.segment_id,
             start_offset=step.local.base_offset,
             end_offset=step.local.next_offset - 1,
             broker_id=broker.node,
@@ -428,7 +449,7 @@ class TierWorld:
         rows = tuple(broker.log[segment.start_offset : segment.next_offset])
         if len(rows) != segment.next_offset - segment.start_offset or broker.local_start > segment.start_offset:
             raise StoreFailed("the segment is gone")  # the log was truncated meanwhile
-        self.store.put(segment, ObjectKind.DATA, rows)
+        self.store.put(segment, ObjectKind.DATA, tier_early.completed(running.begun, rows, segment))
         self.store.put(segment, ObjectKind.INDEXES, ())
 
     @staticmethod
@@ -484,24 +505,6 @@ class TierWorld:
                 last_modified_ms=each.modified_ms,
             )
 
-    # -- lifecycle rules -----------------------------------------------------------------------------------------------
-
-    def _expire(self) -> None:
-        finished = [s for s in self.truth.finished if s.segment_id not in self.store.expired]
-        if not finished:
-            return
-        segment = self.random.choice(finished)
-        kinds = self.random.choice([list(ObjectKind), [ObjectKind.DATA], [ObjectKind.MANIFEST]])
-        self.store.expire(segment.segment_id, kinds)
-        self.lost.update(range(segment.start_offset, segment.next_offset))
-
-    def _notice_missing(self) -> None:
-        """A reader of the leader gets a 404, again after some seconds."""
-        leader = self.leading
-        for segment in leader.image.finished:
-            if segment.segment_id in self.store.expired:
-                leader.missing.add(segment.segment_id)
-
     # -- what must hold ------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
@@ -545,7 +548,7 @@ class TierWorld:
 
     def _end(self) -> None:
         """Fair weather; then nothing may be left over."""
-        self._is_fair = True
+        self.is_fair = True
         self.store.settle()
         for broker in self.brokers:
             broker.is_up = True
@@ -564,9 +567,10 @@ class TierWorld:
         for _ in range(FAIR_STEPS):
             self._advance_clock()
             self.replay(leader)
-            self._notice_missing()
+            notice_missing(self)
+            before = leader.log_start
             self._decide_by(leader)
-            has_started = leader.log_start == leader.facts(self.stable).replicated_log_start_offset
+            has_started = before == leader.log_start == leader.facts(self.stable).replicated_log_start_offset
             if not leader.jobs and self._is_ready(leader) and has_started:
                 break
             for running in list(leader.jobs):

@@ -7,22 +7,23 @@ all of its objects (TI3), every batch has the same bytes on each disk and in the
 images of the remote log metadata are equal and, after a sweep, nothing is left over (TI5).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from types import MappingProxyType
-from typing import Any
 
 import pytest
+import trio
 from simulation.brokers_faults import FaultProfile, ScheduledFault
 from simulation.brokers_world import BrokersWorld, SimNode, Violation
 from simulation.client import PASSES, TOPICS, SimClient
 from simulation.clients import Clients
 from simulation.sim_object_store import SimBucket, SimObjectStore
+from simulation.virtual_time import PROCESS
 
 from trioka.broker.broker import Broker
-from trioka.broker.tier import obstore_client
+from trioka.broker.tier import log_facts, object_store, obstore_client
 from trioka.broker.tier.metadata_topic import RemoteLogMetadataTopic
 from trioka.cluster.remote_log_metadata import RemotePartition, RemoteSegment
 from trioka.protocol.batch import build, headers
@@ -46,6 +47,7 @@ from trioka.protocol.remote_segment.object_key import RemoteSegment as SegmentKe
 
 BROKERS = 4
 SEGMENT_BYTES = 1024
+PART_BYTES = 300
 DAYS_S = 10 * 24 * 60 * 60.0
 TIERED: Mapping[str, str] = MappingProxyType(
     {
@@ -68,6 +70,7 @@ UNKNOWN = UnknownTopicOrPartition.code
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TieredFaultProfile(FaultProfile):
     failures: float = 0.05  # of requests to the object store
+    uploads_early: bool = True
 
 
 def profile_of(seed: int) -> TieredFaultProfile:
@@ -91,6 +94,7 @@ def profile_of(seed: int) -> TieredFaultProfile:
         model=usual.model,
         troubles=tuple(sorted(troubles)),
         failures=random.choice([0.0, 0.02, 0.1, 0.25]),
+        uploads_early=random.random() < 0.6,
     )
 
 
@@ -114,6 +118,9 @@ class TieredBrokersWorld(BrokersWorld):
     def _simulated_store(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(obstore_client, "open_store", lambda options, limiter: SimObjectStore(self.bucket))
+            if self.profile.uploads_early:
+                patch.setattr(object_store, "PART_BYTES", PART_BYTES)
+                patch.setattr(log_facts, "EARLY_SEGMENT_BYTES", SEGMENT_BYTES)
             yield
 
     def more_clients(self) -> Sequence[SimClient]:
@@ -226,10 +233,9 @@ class TieredBrokersWorld(BrokersWorld):
 
     async def _check_store(self) -> None:
         images: dict[tuple[bytes, int], dict[int, list[RemoteSegment]]] = {}
+        await self._in_each(self._replay_all)
         for broker in self._brokers():
             assert broker.tier is not None
-            for index in range(broker.tier.topic.partition_count):
-                await broker.tier.topic.caught_up(index)
             for partition in broker.tier.topic.image:
                 found = images.setdefault((partition.id.topic_id, partition.id.partition), {})
                 found[broker.node_id] = list(partition.finished)
@@ -238,9 +244,7 @@ class TieredBrokersWorld(BrokersWorld):
                 counts = {node: len(segments) for node, segments in found.items()}
                 raise Violation(f"TI8: images of {topic_id.hex()}-{index} differ: {counts}")
         self.bucket.ages_s = DAYS_S
-        for broker in self._brokers():
-            assert broker.tier is not None
-            await broker.tier.sweep.sweep()
+        await self._in_each(self._sweep)
         self.bucket.ages_s = 0.0
         known = {s.segment_id for found in images.values() for segments in found.values() for s in segments}
         self.copied = len(known)
@@ -254,6 +258,29 @@ class TieredBrokersWorld(BrokersWorld):
                 raise Violation(f"TI3: a finished segment has only {stored.get(segment_id)}")
         if left := stored.keys() - known:
             raise Violation(f"TI5: {len(left)} segments without a record are left over")
+
+    async def _in_each(self, act: Callable[[Broker], Awaitable[object]]) -> None:
+        """In the process of each broker."""
+
+        async def run(node: SimNode) -> None:
+            PROCESS.set(node.process)
+            assert node.broker is not None
+            await act(node.broker)
+
+        async with trio.open_nursery() as nursery:
+            for node in self.nodes.values():
+                nursery.start_soon(run, node)
+
+    @staticmethod
+    async def _replay_all(broker: Broker) -> None:
+        assert broker.tier is not None
+        for index in range(broker.tier.topic.partition_count):
+            await broker.tier.topic.caught_up(index)
+
+    @staticmethod
+    async def _sweep(broker: Broker) -> None:
+        assert broker.tier is not None
+        await broker.tier.sweep.sweep()
 
     def _judge_replicas(self, topics: Sequence[str]) -> None:
         """Of tiered topics, each batch has the same bytes everywhere; how much is on a disk differs."""
@@ -329,7 +356,7 @@ class Recreator(SimClient):
             request = DeleteTopicsRequest(topics=[], topic_names=[GONE], timeout_ms=1000)
             answer = await self.ask(self.anybody(), request, 5)
             code = None if answer is None else answer.responses[0].error_code
-            if code == NONE or code == UNKNOWN:
+            if code in (NONE, UNKNOWN):
                 self.exists = False
                 return
             if code is not None and code not in BUSY:
