@@ -12,8 +12,8 @@ Rules:
 - An upload belongs to one leadership and ends with it. A later leader may truncate what was sent (after an unclean
   election), and write other records at the same offsets.
 - Closed segments that are not in the object store come first.
-- An upload ends if its segment is deleted, or if it is older than MAX_UPLOAD_MS: a lifecycle rule for incomplete uploads
-  would delete its parts. One that ended or failed is not begun again for the same segment, which is then copied whole.
+- An upload ends if its segment is deleted, or if it is older than MAX_UPLOAD_MS: a lifecycle rule for incomplete
+  uploads would delete its parts. It is not begun again for the same segment, which is then copied whole.
 """
 
 from typing import Final, TypeAlias

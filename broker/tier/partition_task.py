@@ -53,6 +53,27 @@ log = logging.getLogger("trioka.tier")
 SHORTEST_WAIT_S: Final = 0.01  # between two decisions: events that come together are one
 
 
+class Backoff:
+    """How long to wait after a failure. Copies and deletions have one each: the deletion of what a failed copy has left
+    succeeds, and must not make the next attempt of the copy come sooner."""
+
+    def __init__(self, tier: "TieredStorage") -> None:
+        self.until = 0.0
+        self._tier = tier
+        self._failures = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        return trio.current_time() < self.until
+
+    def has_failed(self) -> None:
+        self.until = trio.current_time() + self._tier.backoff_s(self._failures)
+        self._failures += 1
+
+    def has_succeeded(self) -> None:
+        self.until, self._failures = 0.0, 0
+
+
 class PartitionTask:
     """Also a watcher of its replica (cluster/purgatory.py): it is notified of appends and commits."""
 
@@ -71,8 +92,7 @@ class PartitionTask:
         self._log_start = replica.log.log_start_offset
         self._awaited = inf  # the end of a closed segment that is not committed yet
         self._awaits_followers = False  # they do not all have the log start yet
-        self._failures = 0
-        self._retry_at = 0.0
+        self._decisions, self._copies, self._deletions = Backoff(tier), Backoff(tier), Backoff(tier)
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -120,9 +140,10 @@ class PartitionTask:
                 self.is_ready = await self._tier.topic.write(self.about, record, self.epoch)
             except RecordNotWritten as error:
                 log.info("%s: waiting for the remote log metadata: %s", self.about, error)
-                await trio.sleep(self._backoff_s())
+                self._copies.has_failed()
+                await trio.sleep_until(self._copies.until)
             else:
-                self._failures = 0
+                self._copies.has_succeeded()
                 return self.is_ready
 
     async def _decide_forever(self, nursery: trio.Nursery) -> None:
@@ -130,12 +151,10 @@ class PartitionTask:
             self._event = trio.Event()
             self._active = self.replica.log.segments.active
             self._log_start = self.replica.log.log_start_offset
-            wait_s = self._tier.retry_interval_s
-            if trio.current_time() >= self._retry_at:
-                expiry_s = self._decide(nursery)
-                wait_s = min(wait_s, expiry_s)
-            else:
-                wait_s = self._retry_at - trio.current_time()
+            expiry_s = inf if self._decisions.is_waiting else self._decide(nursery)
+            backoffs = (self._decisions, self._copies, self._deletions)
+            retries = (each.until - trio.current_time() for each in backoffs if each.is_waiting)
+            wait_s = min(self._tier.retry_interval_s, expiry_s, *retries)
             with trio.move_on_after(max(wait_s, SHORTEST_WAIT_S)):
                 await self._event.wait()
 
@@ -169,8 +188,10 @@ class PartitionTask:
                 self.wake()  # there is a segment to copy
             expiry = next_expiry_ms(remote, policy)
         except (KafkaError, OSError) as error:
-            self._has_failed(str(error))
+            self._decisions.has_failed()
+            log.warning("%s: nothing can be decided: %s", self.about, error)
             return inf
+        self._decisions.has_succeeded()
         return inf if expiry is None else (expiry - now_ms) / 1000
 
     def _begin(self, step: Step, nursery: trio.Nursery) -> None:
@@ -179,12 +200,14 @@ class PartitionTask:
             log.info("%s: the log starts at %d now: what was before %s", self.about, step.offset, step.cause.value)
             move_log_start(self._tier.broker, self.replica, step.offset)
         elif isinstance(step, CopySegment):
-            if False not in self._busy.values() and not self._early.is_sending(step.local.base_offset):
+            if self._copies.is_waiting or False in self._busy.values():
+                return
+            if not self._early.is_sending(step.local.base_offset):
                 begun = self._early.take(step.local.base_offset)
                 segment = self._new_segment(step, begun)
                 nursery.start_soon(self._copy, segment, copy_segment(self.about, segment, author), begun)
                 self._busy[segment.segment_id] = False
-        elif True not in self._busy.values():
+        elif True not in self._busy.values() and not self._deletions.is_waiting:
             segment = step.segment
             make = cancel_copy if isinstance(step, CancelCopy) else delete_segment
             if isinstance(step, DeleteSegment):
@@ -241,21 +264,20 @@ class PartitionTask:
     async def _run(self, segment: RemoteSegment, job: Job, begun: BegunUpload | None = None) -> Outcome | None:
         """None if it failed."""
         outcome: Outcome | None = None
+        is_copy = not self._busy[segment.segment_id]
+        backoff = self._copies if is_copy else self._deletions
+        runner = JobRunner(self._tier, self.about, self.epoch, self.replica.log, begun)
         try:
-            outcome = await JobRunner(self._tier, self.about, self.epoch, self.replica.log, begun).run(job)
-            self._failures = 0
+            if is_copy:
+                await runner.describe(segment)
+            outcome = await runner.run(job)
+            backoff.has_succeeded()
         except JobFailed as error:
-            self._has_failed(str(error))
+            backoff.has_failed()
+            pause_s = backoff.until - trio.current_time()
+            log.warning("%s: %s; the next attempt is in %.1f s", self.about, error, pause_s)
         finally:
+            job.close()
             self._busy.pop(segment.segment_id, None)
             self.wake()
         return outcome
-
-    def _has_failed(self, reason: str) -> None:
-        self._retry_at = trio.current_time() + self._backoff_s()
-        log.warning("%s: %s; the next attempt is in %.1f s", self.about, reason, self._retry_at - trio.current_time())
-
-    def _backoff_s(self) -> float:
-        seconds = self._tier.backoff_s(self._failures)
-        self._failures += 1
-        return seconds

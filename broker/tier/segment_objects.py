@@ -39,10 +39,10 @@ from trioka.storage.batch_scan import NO_EPOCH, BadBatch, scan
 from trioka.storage.checkpoint import EpochEntry
 from trioka.storage.disk import Disk
 from trioka.storage.log import Log
+from trioka.storage.producers_at import KnownProducers, SegmentFile, snapshot_at_end
 from trioka.storage.txn_index import AbortedTransaction
 
 from .object_store import PART_BYTES, UPLOADS_AT_ONCE, ObjectStore, ObjectWriter
-from .producers_at import SegmentFile, snapshot_at_end
 
 EARLY_PARTS_AT_ONCE: Final = 1  # in flight, of a segment that is still written: each holds PART_BYTES
 
@@ -108,9 +108,9 @@ def files_of(log: Log, base_offset: int) -> SegmentFiles:
     )
 
 
-def describe(files: SegmentFiles, scanned: "Scan | None" = None) -> Described:
+def describe(files: SegmentFiles, scanned: "Scan | None" = None, known: KnownProducers | None = None) -> Described:
     """Reads and checks the segment, but for the beginning that was scanned already. Raises BadBatch for damage, OSError
-    or KafkaError if it cannot be read. Blocks."""
+    or KafkaError if it cannot be read; NoProducerSnapshot if only `known` producers can help. Blocks."""
     scanned = scanned or Scan(files.base_offset, files.index_interval_bytes)
     scanned.read(files.disk, files.path, files.size, files.next_offset)
     if scanned.position != files.size:
@@ -121,7 +121,7 @@ def describe(files: SegmentFiles, scanned: "Scan | None" = None) -> Described:
         offset=bytes(scanned.offsets),
         timestamp=bytes(scanned.times),
         producer_snapshot=snapshot_at_end(
-            files.disk, dirname(files.path), files.local, begins_empty=files.begins_empty
+            files.disk, dirname(files.path), files.local, begins_empty=files.begins_empty, known=known
         ),
         leader_epoch=encode_leader_epochs([LeaderEpoch(*entry) for entry in files.epochs]),
         transaction=encode_transactions(aborted) if aborted else None,

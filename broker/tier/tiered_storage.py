@@ -196,7 +196,7 @@ class TieredStorage:
 
     async def history_at(self, replica: Replica, offset: int, epoch: int) -> FollowerHistory:
         """What a follower needs to begin behind the segment with this record."""
-        return await history_at(self, replica, offset, epoch)
+        return await history_at(self, id_of(replica), offset, epoch)
 
     # -- the broker ----------------------------------------------------------------------------------------------------
 
@@ -244,6 +244,8 @@ class TieredStorage:
                     self._stop(TopicIdPartition(change.topic_id, change.name, change.index))
                 else:
                     self._refresh(replica)
+            elif isinstance(change, TopicDeleted) and change.name == REMOTE_LOG_METADATA_TOPIC:
+                self._begin_again()
             elif isinstance(change, TopicDeleted):
                 for partition in change.partitions:
                     self._stop(TopicIdPartition(change.topic_id, change.name, partition.index))
@@ -251,6 +253,18 @@ class TieredStorage:
         for topic in topics:
             for replica in self.broker.partitions.of_topic(topic):
                 self._refresh(replica)
+
+    def _begin_again(self) -> None:
+        """The metadata topic was deleted, and is created again. What is in the object store stays there, unknown; what
+        is on the disks is copied again."""
+        log.error(
+            "%s was deleted: what is only in %s cannot be read any more", REMOTE_LOG_METADATA_TOPIC, self.store.url
+        )
+        self.topic.on_topic_deleted()
+        for about in list(self.tasks):
+            self._stop(about)
+        for replica in self.broker.partitions:
+            self._refresh(replica)
 
     def _refresh(self, replica: Replica) -> None:
         """Begins or ends the task of a partition; or the replay of a partition of the metadata topic."""
@@ -337,9 +351,11 @@ class TieredStorage:
             log.warning("%s: local segments are not deleted: %s", replica.log.name, error)
 
     async def _create_topic_when_needed(self) -> None:
-        await self._needs_topic.wait()
-        while not self.topic.partition_count:
-            await self._create_topic()
-            if not self.topic.partition_count:
-                await trio.sleep(CREATE_RETRY_S)
-        self._follow_all()
+        while True:
+            await self._needs_topic.wait()
+            while not self.topic.partition_count:
+                await self._create_topic()
+                if not self.topic.partition_count:
+                    await trio.sleep(CREATE_RETRY_S)
+            self._needs_topic = trio.Event()  # the topic may be deleted
+            self._follow_all()

@@ -1,5 +1,6 @@
 """Logs whose oldest segments are only in the object store: what is deleted, what is served, what survives a restart."""
 
+from random import Random
 from types import ModuleType
 
 import pytest
@@ -16,6 +17,7 @@ from trioka.storage.log_config import LogConfig
 from trioka.storage.log_move import FutureLog, start_of
 from trioka.storage.offset_lookup import offset_for_timestamp
 from trioka.storage.retention import DeletionReason, Retention, SegmentAge
+from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 TIERED = LogConfig(
@@ -348,3 +350,35 @@ MISTAKES: list[tuple[str, str, Rule]] = [
 @pytest.mark.parametrize(("right", "wrong", "rule"), MISTAKES)
 def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Rule) -> None:
     assert_noticed(local_retention, right, wrong, rule)
+
+
+def test_the_producers_at_the_local_start_are_kept_even_if_a_crash_took_their_snapshot() -> None:
+    disk = MemoryDisk()
+    log = filled(open_directory(disk))
+    start = log.segments[3].base_offset
+    path = log.producers.snapshots.path(start)
+    written = disk.read(path)
+    for segment in list(log.segments)[1:4]:  # they are written without a sync
+        disk.remove(log.producers.snapshots.path(segment.base_offset))
+    tiered_log.delete_local_segments(log, log.segments[:3], now_ms=NOW_MS)
+    assert log.local_log_start_offset == start
+    assert disk.read(path) == written
+
+
+@pytest.mark.parametrize("model", list(CrashModel))
+def test_the_producers_are_durable_before_the_log_says_where_it_starts(model: CrashModel) -> None:
+    disk = MemoryDisk()
+    log = filled(open_directory(disk))
+    start = log.segments[3].base_offset
+    path = log.producers.snapshots.path(start)
+    written = disk.read(path)
+    found: list[bytes] = []
+
+    def crash(_: Log) -> None:
+        for seed in range(20):
+            after = disk.crash(model, Random(seed))
+            found.append(after.read(path) if after.exists(path) else b"")
+
+    log.keep = crash
+    tiered_log.delete_local_segments(log, log.segments[:3], now_ms=NOW_MS)
+    assert found and set(found) == {written}
