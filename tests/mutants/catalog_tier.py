@@ -14,7 +14,7 @@ from mutants.plant import planted
 from simulation.simulators import run
 from simulation.tier_parts import Habits
 
-from trioka.cluster import remote_log_jobs, remote_log_metadata, remote_log_plan, remote_log_sweep
+from trioka.cluster import remote_log_early, remote_log_jobs, remote_log_metadata, remote_log_plan, remote_log_sweep
 
 Live = Callable[[int], object]
 Mistake = tuple[str, int, Live] | tuple[str, int, Live, int]  # the last: within how many seeds `make zoo` finds it
@@ -206,6 +206,15 @@ MUTANTS: tuple[Mistake, ...] = (
         "at = segment.start_offset",
         "return segment.next_offset",
     ),
+    _function(
+        "tier: an early upload has what is not stable",
+        0,
+        remote_log_early,
+        "decide_early",
+        "limit = min(facts.high_watermark, facts.last_stable_offset)",
+        "limit = facts.lineage.log_end_offset",
+    ),
+    _habit("an early upload outlives its leadership", 0, keeps_uploads_over_leaderships=True),
     (*_habit("a new leader writes no record of its epoch", 3875, writes_no_epoch_record=True), RARE),
     _habit("the sweep does not know copies in progress", 12, sweeps_started=True),
     _habit("the sweep does not replay behind its listing", 576, sweeps_without_replay=True),

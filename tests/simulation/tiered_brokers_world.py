@@ -23,7 +23,7 @@ from simulation.sim_object_store import SimBucket, SimObjectStore
 from simulation.virtual_time import PROCESS
 
 from trioka.broker.broker import Broker
-from trioka.broker.tier import log_facts, object_store, obstore_client
+from trioka.broker.tier import log_facts, metadata_snapshots, object_store, obstore_client
 from trioka.broker.tier.metadata_topic import RemoteLogMetadataTopic
 from trioka.cluster.remote_log_metadata import RemotePartition, RemoteSegment
 from trioka.protocol.batch import build, headers
@@ -71,6 +71,7 @@ UNKNOWN = UnknownTopicOrPartition.code
 class TieredFaultProfile(FaultProfile):
     failures: float = 0.05  # of requests to the object store
     uploads_early: bool = True
+    snapshot_records: int = 10  # between two snapshots of the remote log metadata
 
 
 def profile_of(seed: int) -> TieredFaultProfile:
@@ -95,6 +96,7 @@ def profile_of(seed: int) -> TieredFaultProfile:
         troubles=tuple(sorted(troubles)),
         failures=random.choice([0.0, 0.02, 0.1, 0.25]),
         uploads_early=random.random() < 0.6,
+        snapshot_records=random.choice([1, 5, 30, 10_000]),
     )
 
 
@@ -118,6 +120,7 @@ class TieredBrokersWorld(BrokersWorld):
     def _simulated_store(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(obstore_client, "open_store", lambda options, limiter: SimObjectStore(self.bucket))
+            patch.setattr(metadata_snapshots, "FEWEST_RECORDS", self.profile.snapshot_records)
             if self.profile.uploads_early:
                 patch.setattr(object_store, "PART_BYTES", PART_BYTES)
                 patch.setattr(log_facts, "EARLY_SEGMENT_BYTES", SEGMENT_BYTES)

@@ -97,6 +97,19 @@ def test_the_active_segment_is_rolled_when_all_of_it_is_too_old(storage: ModuleT
     assert not rolls(0, tiered_end=19) and not rolls(0, may_roll=False) and not rolls(0, size=0)
 
 
+def test_the_active_segment_is_rolled_if_nothing_may_be_on_the_disk(storage: ModuleType) -> None:
+    def rolls(limit: int, *, tiered_end: int = 20, may_roll: bool = True, size: int = 100) -> bool:
+        segments = [*THREE[:2], SegmentAge(20, size, 3_000)]
+        config = LogConfig(remote_storage=True, local_retention_bytes=limit)
+        decision: Retention = storage.decide_local(
+            segments, log_start_offset=0, tiered_end=tiered_end, config=config, now_ms=0, may_roll=may_roll
+        )
+        return decision.roll
+
+    assert rolls(0) and not rolls(1)
+    assert not rolls(0, tiered_end=19) and not rolls(0, may_roll=False) and not rolls(0, size=0)
+
+
 def test_an_idle_log_is_rolled_once_and_records_that_were_old_when_they_came_get_no_segment_each() -> None:
     log = open_directory(MemoryDisk()).create(NAME, LogConfig(remote_storage=True, local_retention_ms=1), now_ms=NOW_MS)
     now_ms = NOW_MS + local_retention.ROLL_PAUSE_MS
@@ -340,8 +353,9 @@ MISTAKES: list[tuple[str, str, Rule]] = [
      test_only_what_is_in_the_object_store_is_deleted),
     ("range(len(gone), len(segments) - 1)", "range(len(gone), len(segments) - 2)",
      test_the_active_segment_is_never_deleted),
-    ("may_roll and is_alone and now_ms - active.newest_ms > age_ms", "is_alone and now_ms - active.newest_ms > age_ms",
+    ("may_roll and is_alone and (is_too_old or size == 0)", "is_alone and (is_too_old or size == 0)",
      test_the_active_segment_is_rolled_when_all_of_it_is_too_old),
+    ("is_too_old or size == 0", "is_too_old", test_the_active_segment_is_rolled_if_nothing_may_be_on_the_disk),
     ("config.retention_bytes_on_disk", "config.retention_bytes", test_the_local_limits_count),
     ("config.retention_ms_on_disk", "config.retention_ms", test_the_local_limits_count),
 ]  # fmt: skip
