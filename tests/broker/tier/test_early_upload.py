@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from broker.tier.test_tiered_reads import everything
 from support.broker_cluster import Cluster, on_cluster, running_cluster
 from support.replicated_topics import leader, replica, wait_leader
 from support.tiered_topics import (
     Unavailable,
     complete,
     create_tiered,
+    everything,
     fill,
     finished,
     objects,

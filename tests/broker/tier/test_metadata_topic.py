@@ -4,7 +4,6 @@ import logging
 from pathlib import Path
 
 import pytest
-from broker.tier.test_tiered_reads import everything
 from support.broker_cluster import Cluster, on_cluster, running_cluster
 from support.config_requests import SET, TOPIC, alter
 from support.replicated_topics import replica, wait_leader
@@ -12,6 +11,7 @@ from support.tiered_topics import (
     complete,
     create_tiered,
     delete_topic,
+    everything,
     fill,
     finished,
     objects,
