@@ -58,7 +58,11 @@ def _keep_producers(log: Log, start: int) -> None:
         NoProducerSnapshot
     ):  # an earlier crash has taken them; the object store has them (broker/tier/jobs.py)
         data = snapshot_at_end(disk, directory, segments, begins_empty=not log.has_remote_part)
-        snapshots.write(start, decode(snapshots.path(start), data), sync=True)
+        path = snapshots.path(start)
+        if disk.exists(path) and disk.read(path) == data:
+            snapshots.settle(start)
+        else:
+            snapshots.write(start, decode(path, data), sync=True)
 
 
 def begin_behind_remote_part(

@@ -185,7 +185,7 @@ class JobRunner:
             await self._tier.copy_quota.acquire(files.size - upload.sent_bytes)
             await upload.complete(files)
         finally:
-            upload.abandon()
+            self._tier.remove_upload(upload)  # unless it was completed
         await store.put(self._key(segment, ObjectKind.INDEXES), self._described.indexes.encode())
         self._tier.counts.requests += 2
         self._checksum = upload.checksum

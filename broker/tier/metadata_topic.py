@@ -118,12 +118,19 @@ class RemoteLogMetadataTopic:
         return 0 if topic is None else len(topic.partitions)
 
     def index_of(self, about: TopicIdPartition) -> int:
-        return partition_of(about.topic_id, about.partition, self.partition_count)
+        """Raises KafkaError while the topic does not exist."""
+        if not (count := self.partition_count):
+            raise UnknownTopicOrPartition(f"the topic {REMOTE_LOG_METADATA_TOPIC} does not exist")
+        return partition_of(about.topic_id, about.partition, count)
 
     def replayed_until(self, index: int) -> int:
         """The offset up to which a partition of the topic was replayed."""
         partition = self._partitions.get(index)
         return -1 if partition is None else partition.next_offset
+
+    def leads_records_of(self, about: TopicIdPartition) -> bool:
+        """Whether this broker leads the partition with the records about a partition."""
+        return self.partition_count > 0 and self.leads(self.index_of(about))
 
     def leads(self, index: int) -> bool:
         replica = self._broker.partitions.find(REMOTE_LOG_METADATA_TOPIC, index)
@@ -166,7 +173,7 @@ class RemoteLogMetadataTopic:
         """Begins with the snapshot, if there is one."""
         topic = self._broker.metadata.topics.by_name(REMOTE_LOG_METADATA_TOPIC)
         found = None if topic is None else await self._snapshots.load(topic.topic_id, index)
-        if found is None:
+        if found is None or partition.is_gone:
             return
         for state in found.partitions:
             self.image.put(restored(state))
@@ -176,7 +183,7 @@ class RemoteLogMetadataTopic:
 
     async def _save_if_due(self, index: int, partition: _MetadataPartition) -> None:
         topic = self._broker.metadata.topics.by_name(REMOTE_LOG_METADATA_TOPIC)
-        if topic is None or not is_due(partition.since_snapshot, 0):
+        if topic is None or partition.is_gone or not is_due(partition.since_snapshot, 0):
             return
         known = [each for each in self.image if self.index_of(each.id) == index]
         if not is_due(partition.since_snapshot, sum(len(each.segments) for each in known)):
@@ -251,6 +258,8 @@ class RemoteLogMetadataTopic:
 
     def _replay(self, partition: _MetadataPartition, data: bytes, next_offset: int) -> None:
         touched: dict[TopicIdPartition, None] = {}
+        if partition.is_gone:  # the records were read before the topic was deleted
+            return
         for header in batch.headers(data, partial_tail=True):
             batch.verify(data, header)
             if header.is_control:

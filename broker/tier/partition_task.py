@@ -249,7 +249,7 @@ class PartitionTask:
                     counts.copy_errors += 1
         finally:
             if begun is not None:
-                self._tier.remove_upload(begun.upload)  # unless it was completed
+                self._tier.remove_upload(begun.upload)  # it was not completed if the job ended early
 
     async def _delete(self, segment: RemoteSegment, job: Job, is_loss: bool) -> None:
         counts = self._tier.counts.of(self.about.topic)
