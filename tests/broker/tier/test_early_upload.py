@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from support.broker_cluster import Cluster, on_cluster, running_cluster
+from support.cluster_client import Routed
 from support.replicated_topics import leader, replica, wait_leader
 from support.tiered_topics import (
     Unavailable,
@@ -18,6 +19,7 @@ from support.tiered_topics import (
     tiered,
     until_copied,
 )
+from support.transaction_requests import Writer
 
 from trioka.broker.tier import log_facts, object_store
 from trioka.broker.tier.object_store import ObjectStoreError
@@ -127,3 +129,42 @@ async def test_a_segment_whose_early_upload_failed_is_copied_whole(tmp_path: Pat
         await until_copied(cluster)
         assert len(objects(store)) == 3 * len(finished(cluster, 1))
         assert len(await everything(cluster, 1)) > 0
+
+
+@on_cluster
+async def test_a_leader_that_dies_during_an_early_upload_leaves_nothing_that_is_visible(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    async with running_cluster(tmp_path, **tiered(store)) as cluster:
+        await create_tiered(cluster, internal_segment_bytes=SEGMENT_BYTES)
+        await fill(cluster, 5)
+        node = await wait_leader(cluster)
+        await until_sent(cluster, node, PART_BYTES)
+        await cluster.kill(node)
+        await cluster.until(lambda: leader(cluster) not in (None, node))
+        await fill(cluster, 15)
+        await until_copied(cluster)
+        other = await wait_leader(cluster)
+        await cluster.until(
+            lambda: len(objects(store)) == 3 * len(finished(cluster, other)) == 3 * len(complete(store))
+        )
+        assert finished(cluster, other)[0].start_offset == 0
+
+
+@on_cluster
+async def test_records_above_the_last_stable_offset_are_not_sent_early(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    settings = tiered(store, rlmm_config_remote_log_metadata_topic_replication_factor=1)
+    async with running_cluster(tmp_path, nodes=1, **settings) as cluster:
+        await create_tiered(cluster, on=(1,), internal_segment_bytes=10 * SEGMENT_BYTES)
+        await fill(cluster, 4)
+        upload = await until_sent(cluster, 1, PART_BYTES)
+        writer = Writer(Routed(cluster).ask)
+        await writer.init()
+        undecided = await writer.write(b"undecided", topic="t")
+        await fill(cluster, 12)
+        [early] = tier_of(cluster[1]).early_uploads
+        assert early.begun is not None and early.begun.scan.next_offset <= undecided
+        await writer.abort()
+        await fill(cluster, 1)
+        await cluster.until(lambda: upload.sent_bytes > 5 * PART_BYTES)
+        assert early.begun is not None and early.begun.scan.next_offset > undecided
