@@ -14,8 +14,12 @@ SEEDS = int(os.environ.get("TRIOKA_TIERED_BROKERS_SEEDS", "2"))
 AT_MOST = 10  # seeds, until a mistake is found
 
 
+def run_all(seeds: int) -> list[TieredBrokersWorld]:
+    return [run("tiered-brokers", seed) for seed in range(seeds)]
+
+
 def test_nothing_is_lost_or_left_over_whatever_happens_to_brokers_and_to_the_object_store() -> None:
-    worlds: list[TieredBrokersWorld] = [run("tiered-brokers", seed) for seed in range(SEEDS)]
+    worlds = run_all(SEEDS)
     assert sum(world.copied for world in worlds) > 10
     assert sum(world.reassigned for world in worlds) > 2
     assert sum(world.recreator.rounds for world in worlds) > 2
@@ -31,5 +35,4 @@ def test_a_broker_that_deletes_the_objects_of_a_finished_segment_is_noticed(monk
     monkeypatch.setattr(partition_task, "JobRunner", mistaken.JobRunner)
     monkeypatch.setattr(partition_task, "JobFailed", mistaken.JobFailed)
     with pytest.raises(AssertionError, match=r"TI3|TI5|TI8|liveness"):
-        for seed in range(AT_MOST):
-            run("tiered-brokers", seed)
+        run_all(AT_MOST)

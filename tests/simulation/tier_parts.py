@@ -37,6 +37,7 @@ class FaultProfile:
     kill: float = 1.0
     elect: float = 1.0
     replace: float = 0.3  # a replica by a new, empty one
+    reassign: float = 0.5  # to a new replica, which leads then, while a segment is copied
     expire: float = 0.2  # objects that a lifecycle rule deletes
     deletes_topic: bool = False  # at the end
 
@@ -51,10 +52,19 @@ class FaultProfile:
             replace=random.choice([0.0, 0.3]),
             expire=random.choice([0.0, 0.0, 0.4]),
             deletes_topic=random.random() < 0.3,
+            reassign=random.choice([0.0, 0.5, 2.0]),
         )
 
 
-CALM = {"failures": 0.0, "unclean": 0.0, "kill": 0.0, "replace": 0.0, "expire": 0.0, "deletes_topic": False}
+CALM = {
+    "failures": 0.0,
+    "unclean": 0.0,
+    "kill": 0.0,
+    "replace": 0.0,
+    "reassign": 0.0,
+    "expire": 0.0,
+    "deletes_topic": False,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,13 @@ or from finished segments (TI1 to TI4, TI6, TI8, TI9). In fair weather at the en
 the bucket alone must give back what was finished (TI7), and a deleted topic leaves nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 
 from simulation import tier_early
 from simulation.tier_end import check_restore, delete_topic
 from simulation.tier_losses import expire, notice_missing
+from simulation.tier_moves import reassign
 from simulation.tier_parts import (
     ABOUT,
     NODES,
@@ -30,6 +31,7 @@ from simulation.tier_parts import (
     Violation,
 )
 from simulation.tier_store import TOMBSTONE, SimStore
+from simulation.tier_sweep import sweep
 
 from trioka.cluster import remote_log_jobs, remote_log_plan, remote_log_sweep
 from trioka.cluster.remote_log_jobs import (
@@ -37,7 +39,6 @@ from trioka.cluster.remote_log_jobs import (
     CreateManifest,
     CreateTombstone,
     DeleteObjects,
-    ManifestKey,
     ObjectKind,
     PutSegment,
     ReadManifestKey,
@@ -61,8 +62,6 @@ from trioka.cluster.remote_log_plan import (
     Policy,
     Step,
 )
-from trioka.protocol.remote_segment.object_key import ObjectSuffix
-from trioka.protocol.remote_segment.object_key import RemoteSegment as SegmentKey
 from trioka.protocol.schema import Entry
 from trioka.storage.checkpoint import EpochEntry
 from trioka.storage.local_retention import decide_local
@@ -72,11 +71,6 @@ from trioka.storage.retention import SegmentAge
 HOUR_MS = 60 * 60 * 1000
 EVENT_MS = 2 * HOUR_MS  # so that orphans become a day old within a run
 FAIR_STEPS = 4000  # at most, until everything is at rest
-SUFFIXES = {
-    ObjectKind.MANIFEST: ObjectSuffix.MANIFEST,
-    ObjectKind.INDEXES: ObjectSuffix.INDEXES,
-    ObjectKind.DATA: ObjectSuffix.LOG,
-}
 
 
 class TierWorld:
@@ -95,11 +89,13 @@ class TierWorld:
         self.start = 0  # the log start of the partition, moved by leaders
         self.lost: set[int] = set()  # offsets that a lifecycle rule or an unclean election has taken
         self.now_ms = 0
-        self.events = self.copies = self.deletions = self.cancelled = self.elections = self.swept = self.early_parts = 0
+        self.events = self.copies = self.deletions = self.cancelled = self.elections = self.swept = self.early_parts = (
+            self.reassigned
+        ) = 0
         self._values = self._ids = 0
         self._was_unclean = False  # the last election
         self.is_fair = self.is_deleted = False
-        self._take(0)
+        self.take(0)
 
     def trace(self) -> object:
         return (
@@ -132,13 +128,13 @@ class TierWorld:
         chances: dict[Callable[[], None], float] = {
             self._append: 6,
             self._fetch: 8,
-            self._advance: 8,
+            self.advance: 8,
             self._roll: 3,
             self._decide: 10,
             self._work: 20,
             self._replay_some: 12,
             self._trim: 3,
-            self.sweep: 1,
+            lambda: sweep(self): 1,
             self.store.step: 4,
             self._elect: profile.elect,
             self._elect_unclean: profile.unclean,
@@ -147,6 +143,7 @@ class TierWorld:
             lambda: expire(self): profile.expire,
             lambda: notice_missing(self): 2 * profile.expire,
             self._upload_early: 12,
+            lambda: reassign(self): profile.reassign,
         }
         return self.random.choices(list(chances), list(chances.values()))[0]
 
@@ -167,9 +164,9 @@ class TierWorld:
             broker.borders.append(len(broker.log))
 
     def _fetch(self) -> None:
-        self._fetch_by(self.random.choice(self.brokers))
+        self.fetch_by(self.random.choice(self.brokers))
 
-    def _fetch_by(self, follower: SimBroker) -> None:
+    def fetch_by(self, follower: SimBroker) -> None:
         leader = self.leading
         if follower is leader or not follower.is_up:
             return
@@ -201,7 +198,7 @@ class TierWorld:
         broker.high_watermark = min(broker.high_watermark, end)
         broker.borders = [border for border in broker.borders if border <= end] or [end]
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         leader = self.leading
         self.high_watermark = max(self.high_watermark, min(len(self.brokers[node].log) for node in self.isr))
         leader.high_watermark = self.high_watermark
@@ -221,7 +218,7 @@ class TierWorld:
     def _elect(self) -> None:
         fit = [n for n in self.isr if n != self.leader and self.brokers[n].is_up]
         if fit:
-            self._take(self.random.choice(fit))
+            self.take(self.random.choice(fit))
 
     def _elect_unclean(self) -> None:
         node = self.random.choice(NODES)
@@ -229,7 +226,7 @@ class TierWorld:
         if node == self.leader or not broker.is_up:
             return
         self.isr = {node}
-        self._take(node)
+        self.take(node)
         self._was_unclean = True
         end = len(broker.log)
         self.high_watermark = self.stable = broker.high_watermark = end
@@ -239,7 +236,7 @@ class TierWorld:
             if self.truth.segment_at(broker.lineage(), offset) is None:
                 self.lost.add(offset)
 
-    def _take(self, node: int) -> None:
+    def take(self, node: int) -> None:
         self.elections += 1
         self.epoch += 1
         self._was_unclean = False
@@ -475,36 +472,6 @@ class TierWorld:
         if gone.forgotten:
             broker.local_start = max(broker.local_start, [*borders, active][len(gone.forgotten)])
 
-    # -- the sweep -----------------------------------------------------------------------------------------------------
-
-    def sweep(self) -> None:
-        broker = self.leading
-        listed = list(self._listed())
-        if not self.habits.sweeps_without_replay:
-            self.replay(broker)
-        known = set(broker.image.segments)
-        if self.habits.sweeps_started:
-            known = {segment.segment_id for segment in broker.image.finished}
-        for orphan in remote_log_sweep.orphans(listed, known, self.now_ms):
-            found = next(iter(orphan.objects)).segment.segment_id
-            there = self.store.objects.get((found, ObjectKind.MANIFEST))
-            manifest = ManifestKey.NOTHING
-            if there is not None:
-                manifest = ManifestKey.TOMBSTONE if there.content == TOMBSTONE else ManifestKey.MANIFEST
-            for suffix in remote_log_sweep.garbage(orphan, manifest, self.now_ms):
-                kind = next(kind for kind, each in SUFFIXES.items() if each is suffix)
-                self.store.objects.pop((found, kind), None)
-                self.swept += 1
-
-    def _listed(self) -> Iterator[remote_log_sweep.ListedObject]:
-        for (segment_id, kind), each in self.store.objects.items():
-            yield remote_log_sweep.ListedObject(
-                segment=SegmentKey(ABOUT, each.segment.start_offset, segment_id),
-                suffix=SUFFIXES[kind],
-                size=1,
-                last_modified_ms=each.modified_ms,
-            )
-
     # -- what must hold ------------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
@@ -560,8 +527,8 @@ class TierWorld:
             return
         for _ in range(40):
             for broker in self.brokers:
-                self._fetch_by(broker)
-            self._advance()
+                self.fetch_by(broker)
+            self.advance()
         self.stable = self.high_watermark
         leader = self.leading
         for _ in range(FAIR_STEPS):
@@ -576,7 +543,7 @@ class TierWorld:
             for running in list(leader.jobs):
                 self.work_on(leader, running)
             for broker in self.brokers:
-                self._fetch_by(broker)
+                self.fetch_by(broker)
             self._check()
         else:
             raise Violation("TI5: the leader never comes to rest")
@@ -584,7 +551,7 @@ class TierWorld:
 
     def _check_at_rest(self, leader: SimBroker) -> None:
         self.now_ms += 2 * remote_log_sweep.ORPHAN_AGE_MS
-        self.sweep()
+        sweep(self)
         self._check()
         for (segment_id, kind), each in self.store.objects.items():
             if segment_id not in self.truth.segments and each.content != TOMBSTONE:
