@@ -85,9 +85,8 @@ def test_a_topic_is_copied_read_back_and_restored(server: Server, tmp_path: Path
     values = [b"%08d" % number + bytes(VALUE_BYTES - 8) for number in range(RECORDS)]
     with broker_in_thread(tmp_path / "old", None, **keys) as broker:
         at = f"{HOST}:{broker.addresses[LISTENER][1]}"
-        AdminClient({"bootstrap.servers": at}).create_topics([NewTopic(TOPIC, 1, 1, config=TIERED)])[TOPIC].result(
-            PATIENCE_S
-        )
+        admin = AdminClient({"bootstrap.servers": at})
+        admin.create_topics([NewTopic(TOPIC, 1, 1, config=TIERED)])[TOPIC].result(PATIENCE_S)
         producer = confluent_kafka.Producer({"bootstrap.servers": at, "linger.ms": 5})
         for value in values:
             producer.produce(TOPIC, value)
