@@ -153,7 +153,8 @@ async def test_a_leader_that_dies_during_an_early_upload_leaves_nothing_that_is_
 @on_cluster
 async def test_records_above_the_last_stable_offset_are_not_sent_early(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    settings = tiered(store, rlmm_config_remote_log_metadata_topic_replication_factor=1)
+    factors = ("rlmm_config_remote_log_metadata_topic", "transaction_state_log")
+    settings = tiered(store, **{f"{name}_replication_factor": 1 for name in factors}, transaction_state_log_min_isr=1)
     async with running_cluster(tmp_path, nodes=1, **settings) as cluster:
         await create_tiered(cluster, on=(1,), internal_segment_bytes=10 * SEGMENT_BYTES)
         await fill(cluster, 4)
