@@ -63,6 +63,7 @@ BUSY = PASSES | {
     InvalidReplicaAssignment.code,
     TopicAlreadyExists.code,
 }
+MOST_ROUNDS = 15  # of the topic that comes and goes: the disks remember every file
 GONE = "gone"  # the topic that is deleted and created again
 UNKNOWN = UnknownTopicOrPartition.code
 
@@ -324,7 +325,7 @@ class Recreator(SimClient):
 
     async def run(self) -> None:
         while True:
-            if self.is_over and not self.exists:
+            if not self.exists and (self.is_over or self.rounds >= MOST_ROUNDS):
                 await self.pause()
                 continue
             if not self.exists:
@@ -333,6 +334,7 @@ class Recreator(SimClient):
                 await self._produce()
             await self._delete()
             self.rounds += 1
+            await self.pause(0.5)
 
     async def _create(self) -> None:
         configs = {**TIERED, "internal.segment.bytes": "300"}
