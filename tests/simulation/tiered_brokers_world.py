@@ -46,8 +46,8 @@ from trioka.protocol.remote_segment.object_key import ObjectSuffix, parse_key
 from trioka.protocol.remote_segment.object_key import RemoteSegment as SegmentKey
 
 BROKERS = 4
-SEGMENT_BYTES = 1024
-PART_BYTES = 300
+SEGMENT_BYTES = 2048  # at least as large as the batches of the clients
+PART_BYTES = 500
 DAYS_S = 10 * 24 * 60 * 60.0
 TIERED: Mapping[str, str] = MappingProxyType(
     {

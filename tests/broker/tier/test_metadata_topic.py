@@ -135,7 +135,7 @@ async def test_segments_are_copied_again_after_the_metadata_topic_was_deleted(
 async def test_a_segment_that_cannot_be_read_leaves_nothing_in_the_store_or_the_topic(tmp_path: Path) -> None:
     store = tmp_path / "store"
     async with running_cluster(tmp_path, nodes=1, **tiered(store, **ALONE)) as cluster:
-        await create_tiered(cluster, on=(1,), remote_log_copy_disable="true")
+        await create_tiered(cluster, on=(1,), remote_log_copy_disable="true", local_retention_bytes=-2)
         await fill(cluster, 12)
         path = Path(replica(cluster, 1).log.segments[0].log_path)
         data = path.read_bytes()
@@ -159,7 +159,8 @@ async def test_producers_that_a_crash_took_from_the_disk_come_from_the_object_st
         await fill(cluster, 12)
         end = await until_copied(cluster)
         await until_local_start(cluster)
-        assert not await alter(cluster[1], TOPIC, "t", ("remote.log.copy.disable", SET, "true"))
+        off = ("remote.log.copy.disable", SET, "true"), ("local.retention.bytes", SET, "-2")
+        assert not await alter(cluster[1], TOPIC, "t", *off)
         await fill(cluster, 12)
         directory = Path(replica(cluster, 1).log.segments[0].log_path).parent
         await cluster.kill(1)
@@ -168,7 +169,8 @@ async def test_producers_that_a_crash_took_from_the_disk_come_from_the_object_st
         await cluster.start(1)
         log = replica(cluster, 1).log
         assert log.local_log_start_offset == end and len(log.segments) > 2
-        assert not await alter(cluster[1], TOPIC, "t", ("remote.log.copy.disable", SET, "false"))
+        on = ("remote.log.copy.disable", SET, "false"), ("local.retention.bytes", SET, "1")
+        assert not await alter(cluster[1], TOPIC, "t", *on)
         await until_copied(cluster)
         await until_local_start(cluster)
         assert len(complete(store)) == len(objects(store)) / 3
