@@ -90,10 +90,14 @@ def take(world: "TierWorld", broker: SimBroker, base_offset: int) -> BegunUpload
     return begun
 
 
-def completed(begun: BegunUpload | None, rows: tuple[Row, ...], segment: RemoteSegment) -> tuple[Row, ...]:
+def completed(
+    broker: SimBroker, begun: BegunUpload | None, rows: tuple[Row, ...], segment: RemoteSegment
+) -> tuple[Row, ...]:
     """What the object has: the parts, and the rest of the segment."""
     if begun is None:
         return rows
+    if segment.uploader_epoch == broker.epoch and tuple(begun.rows) != rows[: len(begun.rows)]:
+        raise Violation(f"TI4: what was sent early of the segment at {segment.start_offset} is not in the log")
     if len(begun.rows) > len(rows):
         raise StoreFailed(f"the segment at {segment.start_offset} is shorter than what was sent")
     return (*begun.rows, *rows[len(begun.rows) :])

@@ -30,7 +30,7 @@ from simulation.tier_parts import (
     SimBroker,
     Violation,
 )
-from simulation.tier_store import TOMBSTONE, SimStore
+from simulation.tier_store import LATEST_MS, TOMBSTONE, SimStore
 from simulation.tier_sweep import sweep
 
 from trioka.cluster import remote_log_jobs, remote_log_plan, remote_log_sweep
@@ -399,7 +399,11 @@ class TierWorld:
             self.work_on(*self.random.choice(running))
 
     def work_on(self, broker: SimBroker, running: Running) -> None:
-        """One command of a job, whoever leads meanwhile."""
+        """One command of a job, whoever leads meanwhile. A copy that stood still for days has timed out."""
+        if not running.deletes and self.now_ms - running.segment.event_timestamp_ms > LATEST_MS:
+            running.job.close()
+            broker.jobs.remove(running)
+            return
         try:
             result = self._execute(broker, running)
             if running.waits_for is not None:
@@ -446,7 +450,7 @@ class TierWorld:
         rows = tuple(broker.log[segment.start_offset : segment.next_offset])
         if len(rows) != segment.next_offset - segment.start_offset or broker.local_start > segment.start_offset:
             raise StoreFailed("the segment is gone")  # the log was truncated meanwhile
-        self.store.put(segment, ObjectKind.DATA, tier_early.completed(running.begun, rows, segment))
+        self.store.put(segment, ObjectKind.DATA, tier_early.completed(broker, running.begun, rows, segment))
         self.store.put(segment, ObjectKind.INDEXES, ())
 
     @staticmethod
