@@ -16,7 +16,7 @@ from types import MappingProxyType
 import pytest
 import trio
 from simulation.brokers_faults import FaultProfile, ScheduledFault
-from simulation.brokers_world import BrokersWorld, SimNode, Violation
+from simulation.brokers_world import CHECK_INTERVAL_S, BrokersWorld, SimNode, Violation
 from simulation.client import PASSES, TOPICS, SimClient
 from simulation.clients import Clients
 from simulation.sim_object_store import SimBucket, SimObjectStore
@@ -30,6 +30,7 @@ from trioka.protocol.batch import build, headers
 from trioka.protocol.errors import (
     NONE,
     InvalidReplicaAssignment,
+    KafkaError,
     NoReassignmentInProgress,
     ProtocolError,
     ReassignmentInProgress,
@@ -279,7 +280,12 @@ class TieredBrokersWorld(BrokersWorld):
     async def _replay_all(broker: Broker) -> None:
         assert broker.tier is not None
         for index in range(broker.tier.topic.partition_count):
-            await broker.tier.topic.caught_up(index)
+            while True:
+                try:
+                    await broker.tier.topic.caught_up(index)
+                    break
+                except KafkaError:  # a connection of the time of the faults
+                    await trio.sleep(CHECK_INTERVAL_S)
 
     @staticmethod
     async def _sweep(broker: Broker) -> None:
