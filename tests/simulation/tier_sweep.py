@@ -39,6 +39,8 @@ def sweep(world: "TierWorld") -> None:
         for suffix in remote_log_sweep.garbage(orphan, manifest, world.now_ms):
             kind = next(kind for kind, each in SUFFIXES.items() if each is suffix)
             world.store.objects.pop((found, kind), None)
+            if kind is ObjectKind.MANIFEST and manifest is ManifestKey.TOMBSTONE:
+                world.without_tombstone.add(found)
             world.swept += 1
 
 

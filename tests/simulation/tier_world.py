@@ -30,7 +30,7 @@ from simulation.tier_parts import (
     SimBroker,
     Violation,
 )
-from simulation.tier_store import LATEST_MS, TOMBSTONE, SimStore
+from simulation.tier_store import TOMBSTONE, SimStore
 from simulation.tier_sweep import sweep
 
 from trioka.cluster import remote_log_jobs, remote_log_plan, remote_log_sweep
@@ -94,6 +94,7 @@ class TierWorld:
         ) = 0
         self._values = self._ids = 0
         self._was_unclean = False  # the last election
+        self.without_tombstone: set[bytes] = set()  # cancelled segments whose tombstones were swept
         self.is_fair = self.is_deleted = False
         self.take(0)
 
@@ -399,8 +400,9 @@ class TierWorld:
             self.work_on(*self.random.choice(running))
 
     def work_on(self, broker: SimBroker, running: Running) -> None:
-        """One command of a job, whoever leads meanwhile. A copy that stood still for days has timed out."""
-        if not running.deletes and self.now_ms - running.segment.event_timestamp_ms > LATEST_MS:
+        """One command of a job, whoever leads meanwhile. A copy that stood still until the tombstone that cancelled it
+        was swept, a week later, has timed out."""
+        if not running.deletes and running.segment.segment_id in self.without_tombstone:
             running.job.close()
             broker.jobs.remove(running)
             return
