@@ -111,10 +111,10 @@ def until(condition: Callable[[], object]) -> object:
 
 
 def copied_end(at: str) -> int:
-    """The offset behind the last one in the object store, once all but the active segment is there; before, 0."""
+    """The offset behind the last one in the object store, once there are two megabytes; before, 0."""
     ended = command("tier", "status", TOPIC, "-o", "json", at=at)
     end = 0 if ended.code else (ended.rows[0]["end_offset"] or -1) + 1
-    return int(end) if end * VALUE_BYTES > 3 << 20 else 0
+    return int(end) if end * VALUE_BYTES > 2 << 20 else 0
 
 
 def restore(server: Server, data: Path, *more: str) -> Ended:
