@@ -58,7 +58,7 @@ def s3proxy(folder: Path) -> Iterator[Server]:
     file = folder / "s3proxy.properties"
     file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     class_path = os.pathsep.join(map(str, all_checked(read_pins(S3PROXY_JARS))))
-    main = [java(), *QUICK, "-cp", class_path, "org.gaul.s3proxy.Main", "--properties", file]
+    main: list[str | Path] = [java(), *QUICK, "-cp", class_path, "org.gaul.s3proxy.Main", "--properties", file]
     with _running(main, folder / "s3proxy.log", port):
         endpoint, region = f"http://{HOST}:{port}", "us-east-1"
         settings = {

@@ -5,12 +5,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import TypeVar
 
 import confluent_kafka
 import object_servers
 import pytest
 import trio
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # public, and not marked as such
 from object_servers import Server
 from support.command_line import Ended, command
 from support.serving import HOST, LISTENER, broker_in_thread
@@ -23,6 +24,8 @@ from trioka.broker.tier.store_options import StoreOptions
 from trioka.pipeline.installation.cache import Unavailable
 
 pytestmark = pytest.mark.nightly
+
+T = TypeVar("T")
 
 RACES = 10
 RECORDS = 400
@@ -102,7 +105,7 @@ def test_a_topic_is_copied_read_back_and_restored(server: Server, tmp_path: Path
         assert read(f"{HOST}:{broker.addresses[LISTENER][1]}", end) == values[:end]
 
 
-def until(condition: Callable[[], object]) -> object:
+def until(condition: Callable[[], T | None]) -> T:
     deadline = time.monotonic() + PATIENCE_S
     while not (found := condition()):
         assert time.monotonic() < deadline
@@ -110,11 +113,11 @@ def until(condition: Callable[[], object]) -> object:
     return found
 
 
-def copied_end(at: str) -> int:
-    """The offset behind the last one in the object store, once there are two megabytes; before, 0."""
+def copied_end(at: str) -> int | None:
+    """The offset behind the last one in the object store, once there are two megabytes."""
     ended = command("tier", "status", TOPIC, "-o", "json", at=at)
     end = 0 if ended.code else (ended.rows[0]["end_offset"] or -1) + 1
-    return int(end) if end * VALUE_BYTES > 2 << 20 else 0
+    return int(end) if end * VALUE_BYTES > 2 << 20 else None
 
 
 def restore(server: Server, data: Path, *more: str) -> Ended:
@@ -138,7 +141,8 @@ def read(at: str, count: int) -> list[bytes]:
         deadline = time.monotonic() + PATIENCE_S
         while len(found) < count:
             assert time.monotonic() < deadline, len(found)
-            found += [message.value() for message in consumer.consume(1000, 1.0) if message.error() is None]
+            got = consumer.consume(1000, 1.0)
+            found += [message.value() or b"" for message in got if message.error() is None]
         return found
     finally:
         consumer.close()
