@@ -96,8 +96,7 @@ def test_a_topic_is_copied_read_back_and_restored(server: Server, tmp_path: Path
         assert producer.flush(PATIENCE_S) == 0
         end = until(lambda: copied_end(at))
         assert read(at, RECORDS) == values
-        plan = until(lambda: planned(server, tmp_path / "new", end))
-    assert plan.rows[0]["topic"] == TOPIC
+        until(lambda: planned(server, tmp_path / "new", end))
     ended = restore(server, tmp_path / "new", "--yes")
     assert ended.code == 0, ended.stderr
     again = {**keys, "trioka_tier_incarnation": "2"}
