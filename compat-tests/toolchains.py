@@ -98,6 +98,21 @@ def rust_program(name: str) -> Command:
 
 
 @functools.cache
+def azurite() -> Command:
+    """Azurite's blob server from its pinned packages."""
+    node, npm = _tool("node", "--version", OLDEST_NODE), _tool("npm", "--version", (7, 0))
+    pins = [CLIENTS / "azurite" / "package.json", CLIENTS / "azurite" / "package-lock.json"]
+
+    def install(target: Path) -> None:
+        for pin in pins:
+            shutil.copy(pin, target)
+        _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], target)
+
+    modules = _built(f"azurite-{_digest(pins)}", install) / "node_modules"
+    return [node, modules / "azurite" / "dist" / "src" / "blob" / "main.js"]
+
+
+@functools.cache
 def java_client(name: str = "Client", *, old: bool = False) -> Command:
     """Kafka's own client, the newest one or the old one, with the same program around it."""
     program = compiled(PROGRAMS / f"{name}.java")

@@ -13,12 +13,15 @@ of the remote part are in the producer snapshots of the local part.
 """
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import pairwise
 from typing import Final
 
 from .files.checkpoint import EpochEntry
 from .log import Log
 from .producers.producer_snapshot import decode
 from .recovery.index_rebuild import PRODUCER_EXPIRATION_MS
+from .recovery.producers_at import NoProducerSnapshot, SegmentFile, snapshot_at_end
 from .segments.segment import Segment
 
 BEGUN_REMOTELY: Final = "producer snapshot of the object store"  # in place of a path, in errors
@@ -30,15 +33,36 @@ def delete_local_segments(log: Log, gone: Sequence[Segment], *, now_ms: int) -> 
         return
     start = log.segments[len(gone)].base_offset
     assert start <= log.high_watermark, f"{log.name}: {start} is not replicated"
+    _keep_producers(log, start)
     log.local_log_start_offset = max(log.local_log_start_offset, start)
     if log.keep is not None:
         log.keep(log)
     log.epochs.truncate_from_start(log.log_start_offset)
-    log.producers.snapshots.settle(start)
     log.segments.drop(gone)
     log.segments.retire(gone, now_ms + log.config.file_delete_delay_ms)
     log.quarantine.cut(log.local_log_start_offset, log.log_end_offset)
     log.producers.snapshots.remove_before(start)
+
+
+def _keep_producers(log: Log, start: int) -> None:
+    """The producers at the new local start are durable before anything says that the log starts there: afterwards they
+    could not be computed from this disk any more. Blocks."""
+    snapshots = log.producers.snapshots
+    number = log.segments.number_for(start)
+    segments = [
+        SegmentFile(each.log_path, each.base_offset, following.base_offset, each.size)
+        for each, following in pairwise(log.segments[: number + 1])
+    ]
+    directory, disk = snapshots.directory, log.files.disk
+    with suppress(
+        NoProducerSnapshot
+    ):  # an earlier crash has taken them; the object store has them (broker/tier/jobs.py)
+        data = snapshot_at_end(disk, directory, segments, begins_empty=not log.has_remote_part)
+        path = snapshots.path(start)
+        if disk.exists(path) and disk.read(path) == data:
+            snapshots.settle(start)
+        else:
+            snapshots.write(start, decode(path, data), sync=True)
 
 
 def begin_behind_remote_part(

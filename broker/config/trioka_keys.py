@@ -102,6 +102,10 @@ TIER_REQUEST_RETRIES = broker_key("trioka.tier.request.retries", Int(min=0, max=
     doc="Maximum number of retries of a request to the object store.")
 TIER_CACHE_BYTES = broker_key("trioka.tier.cache.bytes", Long(min=0), 128 * MIB, MEDIUM, hidden=True,
     doc="Memory, in bytes, for data that was read from the object store.")
+TIER_EARLY_UPLOAD = broker_key("trioka.tier.early.upload", Boolean(), True, MEDIUM, CLUSTER_WIDE, hidden=True,
+    doc="Whether the active segment of a tiered topic with segments of 32 MiB or more is uploaded while it is written, "
+        "so that it can be read from the object store soon after it is closed. The bucket should have a rule that "
+        "deletes incomplete uploads: `trioka tier lifecycle --print`.")
 TIER_INCARNATION = broker_key("trioka.tier.incarnation", Int(min=1), 1, LOW, hidden=True,
     doc="Which of the clusters that owned the objects this is. `trioka tier restore` prints the number for a restored "
         "cluster; brokers of a cluster with a lower one stop writing to the object store.")

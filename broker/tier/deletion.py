@@ -71,7 +71,7 @@ class TopicDeletions:
         topic = self._tier.topic
         if about in self._running or topic.image.partition(about.topic_id, about.partition) is None:
             return
-        if self._tier.broker.metadata.topics.by_id(about.topic_id) is None and topic.leads(topic.index_of(about)):
+        if self._tier.broker.metadata.topics.by_id(about.topic_id) is None and topic.leads_records_of(about):
             self._running.add(about)
             self._nursery.start_soon(self._run, about)
 
@@ -79,7 +79,7 @@ class TopicDeletions:
         failures = 0
         try:
             async with self._limiter:
-                while self._tier.topic.leads(self._tier.topic.index_of(about)):
+                while self._tier.topic.leads_records_of(about):
                     try:
                         if not await self._is_deleted(about) or await self._delete(about):
                             return

@@ -29,19 +29,24 @@ from trioka.cluster.remote_log.metadata import RemoteSegment
 from trioka.protocol.errors import KafkaError, ProtocolError
 from trioka.protocol.remote_segment.manifest import MAX_MANIFEST_BYTES, Tombstone, Uploader, decode_manifest
 from trioka.protocol.remote_segment.object_key import ObjectSuffix, TopicIdPartition
+from trioka.storage.files.layout import CorruptFile
 from trioka.storage.log import Log
+from trioka.storage.recovery.producers_at import KnownProducers, NoProducerSnapshot
 from trioka.storage.segments.batch_scan import BadBatch
 
+from .early_upload import BegunUpload
+from .reads.follower_history import history_at
 from .store.object_store import ObjectNotFound, ObjectStore, ObjectStoreError
 from .store.segment_objects import (
     Described,
+    SegmentFiles,
     SegmentGone,
+    Upload,
     describe,
     files_of,
     manifest_of,
     remote_segment_of,
     tombstone_of,
-    upload_data,
 )
 
 if TYPE_CHECKING:
@@ -56,6 +61,9 @@ SUFFIXES: Final = {
 }
 
 
+FAILURES: Final = (RecordNotWritten, SegmentGone, BadBatch, CorruptFile, KafkaError, ProtocolError, OSError)
+
+
 class JobFailed(Exception):
     """A step of a job failed, in a sentence. Whether it took effect is unknown."""
 
@@ -63,13 +71,22 @@ class JobFailed(Exception):
 class JobRunner:
     """Runs one job about one partition, in the epoch of a leader."""
 
-    def __init__(self, tier: "TieredStorage", about: TopicIdPartition, epoch: int, source: Log | None = None) -> None:
+    def __init__(
+        self,
+        tier: "TieredStorage",
+        about: TopicIdPartition,
+        epoch: int,
+        source: Log | None = None,
+        begun: BegunUpload | None = None,
+    ) -> None:
         self._tier = tier
         self._about = about
         self._epoch = epoch
         self._source = source  # the log whose segment is copied
+        self._begun = begun  # what was sent while the segment was written
         self._retention_ms = -1 if source is None else source.config.retention_ms
-        self._uploaded: tuple[Described, int] | None = None
+        self._described: Described | None = None
+        self._checksum: int | None = None  # of the data
 
     async def run(self, job: Job) -> Outcome:
         """Raises JobFailed."""
@@ -85,7 +102,7 @@ class JobRunner:
         except (ObjectStoreError, StoreFailed) as error:
             self._tier.counts.errors += 1
             raise JobFailed(str(error)) from None
-        except (RecordNotWritten, SegmentGone, BadBatch, KafkaError, ProtocolError, OSError) as error:
+        except FAILURES as error:
             raise JobFailed(str(error)) from None
         finally:
             job.close()
@@ -126,29 +143,61 @@ class JobRunner:
         epoch = min(self._epoch, 2**31 - 1)
         return Uploader(cluster_id=self._tier.cluster_id, incarnation=self._tier.incarnation, leader_epoch=epoch)
 
-    async def _put(self, store: ObjectStore, segment: RemoteSegment) -> None:
+    async def describe(self, segment: RemoteSegment) -> None:
+        """Reads and checks the segment that is to be copied, before a record names it: what is wrong with it on this
+        disk leaves no trace in the topic or in the object store. Raises JobFailed."""
+        assert self._source is not None, "only a leader copies"
+        scanned = None if self._begun is None else self._begun.scan
+        limiter = self._tier.read_limiter
+        try:
+            files = self._files(segment)
+            await self._tier.flush(self._source)
+            try:
+                self._described = await trio.to_thread.run_sync(describe, files, scanned, limiter=limiter)
+            except NoProducerSnapshot:
+                known = await self._known_producers(files)
+                log.info("%s: the producers before %d come from the object store", self._about, known.offset)
+                self._described = await trio.to_thread.run_sync(describe, files, scanned, known, limiter=limiter)
+        except FAILURES as error:
+            raise JobFailed(str(error)) from None
+
+    async def _known_producers(self, files: SegmentFiles) -> KnownProducers:
+        """Those at the end of the remote segment before the local log: a crash has taken them from this disk."""
+        offset = files.local[0].base_offset - 1
+        epoch = next((each.epoch for each in reversed(files.epochs) if each.start_offset <= offset), -1)
+        history = await history_at(self._tier, self._about, offset, epoch)
+        return KnownProducers(history.next_offset, history.producer_snapshot)
+
+    def _files(self, segment: RemoteSegment) -> SegmentFiles:
         assert self._source is not None, "only a leader copies"
         files = files_of(self._source, segment.start_offset)
         if files.next_offset != segment.next_offset or files.size != segment.size_bytes:
             raise SegmentGone(f"{self._about}: the segment at {segment.start_offset} has changed")
-        await self._tier.flush(self._source)
-        described = await trio.to_thread.run_sync(describe, files, limiter=self._tier.read_limiter)
-        await self._tier.copy_quota.acquire(files.size)
-        key = self._key(segment, ObjectKind.DATA)
-        checksum = await upload_data(store, key, files, self._tier.read_limiter)
-        await store.put(self._key(segment, ObjectKind.INDEXES), described.indexes.encode())
+        return files
+
+    async def _put(self, store: ObjectStore, segment: RemoteSegment) -> None:
+        assert self._described is not None, "the segment is described first"
+        files, limiter = self._files(segment), self._tier.read_limiter
+        upload = Upload(store, self._key(segment, ObjectKind.DATA), limiter)
+        if self._begun is not None:
+            upload = self._begun.upload
+        try:
+            await self._tier.copy_quota.acquire(files.size - upload.sent_bytes)
+            await upload.complete(files)
+        finally:
+            self._tier.remove_upload(upload)  # unless it was completed
+        await store.put(self._key(segment, ObjectKind.INDEXES), self._described.indexes.encode())
         self._tier.counts.requests += 2
-        self._uploaded = (described, checksum)
+        self._checksum = upload.checksum
 
     async def _create_manifest(self, store: ObjectStore, segment: RemoteSegment) -> bool:
-        assert self._uploaded is not None, "data and indexes are uploaded first"
-        described, checksum = self._uploaded
+        assert self._described is not None and self._checksum is not None, "data and indexes are uploaded first"
         manifest = manifest_of(
             self._about,
             segment,
-            described,
+            self._described,
             self._uploader,
-            data_crc32c=checksum,
+            data_crc32c=self._checksum,
             retention_ms=self._retention_ms,
         )
         self._tier.counts.requests += 1

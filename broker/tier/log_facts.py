@@ -1,7 +1,7 @@
 """A log as decisions about the object store see it (cluster/remote_log/plan.py), and what they change in it."""
 
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from trioka.cluster.remote_log.metadata import lineage_of
 from trioka.cluster.remote_log.plan import NEVER, LocalSegment, LogFacts, Policy
@@ -12,6 +12,8 @@ from ..replication.partitions import Replica
 
 if TYPE_CHECKING:
     from ..broker import Broker
+
+EARLY_SEGMENT_BYTES: Final = 32 * 1024 * 1024  # segments of at least this size are uploaded while they are written
 
 
 def id_of(replica: Replica) -> TopicIdPartition:
@@ -51,13 +53,14 @@ def replicated_log_start(replica: Replica) -> int:
     return start if leadership is None else leadership.low_watermark(start)
 
 
-def policy_of(log: Log, *, deletes_all: bool) -> Policy:
+def policy_of(log: Log, *, deletes_all: bool, copies_early: bool) -> Policy:
     config = log.config
     return Policy(
         copies=config.remote_storage and not config.remote_copy_disable,
         deletes_all=deletes_all,
         retention_ms=config.retention_ms if config.deletes else NEVER,
         retention_bytes=config.retention_bytes if config.deletes else NEVER,
+        copies_early=copies_early and config.segment_bytes >= EARLY_SEGMENT_BYTES,
     )
 
 

@@ -20,8 +20,17 @@ from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.cluster.remote_log.codec import decode_record, encode_record, epoch_headers, partition_of, read_epoch
 from trioka.cluster.remote_log.jobs import RecordNotWritten
 from trioka.cluster.remote_log.metadata import RemoteLogMetadata, RemotePartition, subject_of
+from trioka.cluster.remote_log.snapshot import MetadataSnapshot, restored, state_of
 from trioka.protocol import batch
-from trioka.protocol.errors import NONE, KafkaError, NotLeaderOrFollower, OffsetOutOfRange, ProtocolError, error_class
+from trioka.protocol.errors import (
+    NONE,
+    KafkaError,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    ProtocolError,
+    UnknownTopicOrPartition,
+    error_class,
+)
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest
 from trioka.protocol.messages.produce import ProduceRequest
@@ -32,6 +41,7 @@ from trioka.storage.append_validation import AppendOrigin
 
 from ..replication.commit_wait import on_committed
 from ..replication.partitions import ALL_REPLICAS, Replica
+from .metadata_snapshots import MetadataSnapshots, is_due
 
 if TYPE_CHECKING:
     from ..broker import Broker
@@ -54,10 +64,13 @@ OnReplayed = Callable[[TopicIdPartition], None]
 class _MetadataPartition:
     """One partition of the topic as far as it was replayed."""
 
-    __slots__ = ("counted", "moved", "next_offset", "pending", "wake")
+    __slots__ = ("counted", "is_gone", "moved", "next_offset", "pending", "scope", "since_snapshot", "wake")
 
     def __init__(self) -> None:
         self.next_offset = 0
+        self.since_snapshot = 0  # records
+        self.is_gone = False  # the topic was deleted
+        self.scope = trio.CancelScope()  # of its replay
         self.pending = 0  # writes that wait for their records
         self.counted: dict[int, bool] = {}  # by offset; only while writes are pending
         self.moved = trio.Event()  # replaced when it is set
@@ -67,6 +80,12 @@ class _MetadataPartition:
         self.next_offset = offset
         self.moved.set()
         self.moved = trio.Event()
+
+    async def wait(self) -> None:
+        """Until more is replayed. KafkaError if there will be no more."""
+        if self.is_gone:
+            raise UnknownTopicOrPartition(f"{REMOTE_LOG_METADATA_TOPIC} was deleted")
+        await self.moved.wait()
 
     def on_notify(self, key: object) -> None:
         """The replica in this process has new records."""
@@ -82,6 +101,7 @@ class RemoteLogMetadataTopic:
         self._nursery = nursery
         self._on_replayed = on_replayed
         self._partitions: dict[int, _MetadataPartition] = {}
+        self._snapshots = MetadataSnapshots(broker)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -92,7 +112,19 @@ class RemoteLogMetadataTopic:
         return 0 if topic is None else len(topic.partitions)
 
     def index_of(self, about: TopicIdPartition) -> int:
-        return partition_of(about.topic_id, about.partition, self.partition_count)
+        """Raises KafkaError while the topic does not exist."""
+        if not (count := self.partition_count):
+            raise UnknownTopicOrPartition(f"the topic {REMOTE_LOG_METADATA_TOPIC} does not exist")
+        return partition_of(about.topic_id, about.partition, count)
+
+    def replayed_until(self, index: int) -> int:
+        """The offset up to which a partition of the topic was replayed."""
+        partition = self._partitions.get(index)
+        return -1 if partition is None else partition.next_offset
+
+    def leads_records_of(self, about: TopicIdPartition) -> bool:
+        """Whether this broker leads the partition with the records about a partition."""
+        return self.partition_count > 0 and self.leads(self.index_of(about))
 
     def leads(self, index: int) -> bool:
         replica = self._broker.partitions.find(REMOTE_LOG_METADATA_TOPIC, index)
@@ -105,29 +137,77 @@ class RemoteLogMetadataTopic:
     def follow(self, index: int) -> None:
         """Replays a partition of the topic from now on."""
         if index not in self._partitions:
-            self._partitions[index] = _MetadataPartition()
-            self._nursery.start_soon(self._replay_forever, index)
+            partition = self._partitions[index] = _MetadataPartition()
+            self._nursery.start_soon(self._replay_in_scope, index, partition)
 
-    async def _replay_forever(self, index: int) -> None:
-        partition = self._partitions[index]
+    def on_topic_deleted(self) -> None:
+        """All records are gone. If the topic is created again, it begins without any."""
+        for partition in self._partitions.values():
+            partition.is_gone = True
+            partition.moved.set()
+            partition.scope.cancel()
+        self._partitions.clear()
+        for known in list(self.image):
+            self.image.forget(known.id.topic_id, known.id.partition)
+
+    def _forget(self, index: int, partition: _MetadataPartition) -> None:
+        """What was replayed does not agree with the log, which has lost its end: it is replayed from the start."""
+        log.error("%s-%d has lost records, and is read again", REMOTE_LOG_METADATA_TOPIC, index)
+        for known in list(self.image):
+            if self.index_of(known.id) == index:
+                self.image.forget(known.id.topic_id, known.id.partition)
+        partition.next_offset = partition.since_snapshot = 0
+
+    async def _replay_in_scope(self, index: int, partition: _MetadataPartition) -> None:
+        with partition.scope:
+            await self._load(index, partition)
+            await self._replay_forever(index, partition)
+
+    async def _load(self, index: int, partition: _MetadataPartition) -> None:
+        """Begins with the snapshot, if there is one."""
+        topic = self._broker.metadata.topics.by_name(REMOTE_LOG_METADATA_TOPIC)
+        found = None if topic is None else await self._snapshots.load(topic.topic_id, index)
+        if found is None or partition.is_gone:
+            return
+        for state in found.partitions:
+            self.image.put(restored(state))
+        partition.advance(found.next_offset)
+        for state in found.partitions:
+            self._on_replayed(state.about)
+
+    async def _save_if_due(self, index: int, partition: _MetadataPartition) -> None:
+        topic = self._broker.metadata.topics.by_name(REMOTE_LOG_METADATA_TOPIC)
+        if topic is None or partition.is_gone or not is_due(partition.since_snapshot, 0):
+            return
+        known = [each for each in self.image if self.index_of(each.id) == index]
+        if not is_due(partition.since_snapshot, sum(len(each.segments) for each in known)):
+            return
+        partition.since_snapshot = 0
+        states = tuple(state_of(each) for each in known)
+        await self._snapshots.save(MetadataSnapshot(topic.topic_id, index, partition.next_offset, states))
+
+    async def _replay_forever(self, index: int, partition: _MetadataPartition) -> None:
         while True:
             try:
                 replica = self._broker.partitions.find(REMOTE_LOG_METADATA_TOPIC, index)
                 if replica is not None:
-                    await self._replay_local(partition, replica)
+                    await self._replay_local(index, partition, replica)
                 else:
                     await self._replay_remote(index, partition)
+                    await self._save_if_due(index, partition)
             except (KafkaError, ProtocolError, OSError) as error:
                 log.warning("%s-%d is not replayed: %s", REMOTE_LOG_METADATA_TOPIC, index, error)
                 await trio.sleep(RETRY_S)
 
-    async def _replay_local(self, partition: _MetadataPartition, replica: Replica) -> None:
+    async def _replay_local(self, index: int, partition: _MetadataPartition, replica: Replica) -> None:
         """Until the replica is removed."""
         self._broker.purgatory.watch(replica, partition)
         try:
             while not replica.log.closed:
                 partition.wake = trio.Event()
                 its_log = replica.log
+                if replica.leads and partition.next_offset > its_log.log_end_offset:
+                    self._forget(index, partition)
                 partition.next_offset = max(partition.next_offset, its_log.log_start_offset)
                 while partition.next_offset < its_log.high_watermark:
                     read = its_log.read(partition.next_offset, READ_BYTES, upto=its_log.high_watermark)
@@ -135,6 +215,7 @@ class RemoteLogMetadataTopic:
                         break
                     data = await trio.to_thread.run_sync(read.records.read)
                     self._replay(partition, data, read.next_offset)
+                    await self._save_if_due(index, partition)
                 with trio.move_on_after(FETCH_WAIT_MS / 1000):  # a replica that was removed is not notified again
                     await partition.wake.wait()
         finally:
@@ -157,6 +238,9 @@ class RemoteLogMetadataTopic:
             if earliest > partition.next_offset:
                 partition.advance(earliest)
                 return
+            if await self._offset(index, LATEST) < partition.next_offset:
+                self._forget(index, partition)
+                return
         if result.error_code != NONE:
             raise error_class(result.error_code)()
         if result.records:
@@ -168,6 +252,8 @@ class RemoteLogMetadataTopic:
 
     def _replay(self, partition: _MetadataPartition, data: bytes, next_offset: int) -> None:
         touched: dict[TopicIdPartition, None] = {}
+        if partition.is_gone:  # the records were read before the topic was deleted
+            return
         for header in batch.headers(data, partial_tail=True):
             batch.verify(data, header)
             if header.is_control:
@@ -175,6 +261,7 @@ class RemoteLogMetadataTopic:
             for offset, _, _, value, headers in batch.records(data, header):
                 if offset < partition.next_offset:
                     continue
+                partition.since_snapshot += 1
                 counted = False
                 try:
                     record = decode_record(value or b"")
@@ -207,7 +294,7 @@ class RemoteLogMetadataTopic:
             with trio.fail_after(WRITE_TIMEOUT_S):
                 offset = await self._append(index, batch.build(values), now_ms)
                 while offset not in partition.counted:
-                    await partition.moved.wait()
+                    await partition.wait()
                 return partition.counted[offset]
         except (KafkaError, trio.TooSlowError) as error:
             reason = "it is not replayed" if isinstance(error, trio.TooSlowError) else str(error)
@@ -262,7 +349,7 @@ class RemoteLogMetadataTopic:
         else:
             end = await self._offset(index, LATEST)
         while partition.next_offset < end:
-            await partition.moved.wait()
+            await partition.wait()
 
     async def _offset(self, index: int, which: int) -> int:
         asked = ListOffsetsRequest.Topic.Partition(partition_index=index, timestamp=which)

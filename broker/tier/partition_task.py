@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from trioka.cluster.remote_log.early import SendParts
 from trioka.cluster.remote_log.jobs import (
     Author,
     Job,
@@ -36,6 +37,7 @@ from trioka.protocol.errors import KafkaError
 from trioka.protocol.remote_segment.object_key import TopicIdPartition
 
 from ..replication.partitions import Replica
+from .early_upload import BegunUpload, EarlyUploads
 from .jobs import JobFailed, JobRunner
 from .log_facts import facts_of, has_no_aborted, move_log_start, replicated_log_start
 
@@ -45,6 +47,27 @@ if TYPE_CHECKING:
 log = logging.getLogger("trioka.tier")
 
 SHORTEST_WAIT_S: Final = 0.01  # between two decisions: events that come together are one
+
+
+class Backoff:
+    """How long to wait after a failure. Copies and deletions have one each: the deletion of what a failed copy has left
+    succeeds, and must not make the next attempt of the copy come sooner."""
+
+    def __init__(self, tier: "TieredStorage") -> None:
+        self.until = 0.0
+        self._tier = tier
+        self._failures = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        return trio.current_time() < self.until
+
+    def has_failed(self) -> None:
+        self.until = trio.current_time() + self._tier.backoff_s(self._failures)
+        self._failures += 1
+
+    def has_succeeded(self) -> None:
+        self.until, self._failures = 0.0, 0
 
 
 class PartitionTask:
@@ -59,13 +82,13 @@ class PartitionTask:
         self.scope = trio.CancelScope()
         self._tier = tier
         self._event = trio.Event()
+        self._early = EarlyUploads(tier, replica, about)
         self._busy: dict[bytes, bool] = {}  # by segment: whether it is being deleted
         self._active = replica.log.segments.active
         self._log_start = replica.log.log_start_offset
         self._awaited = inf  # the end of a closed segment that is not committed yet
         self._awaits_followers = False  # they do not all have the log start yet
-        self._failures = 0
-        self._retry_at = 0.0
+        self._decisions, self._copies, self._deletions = Backoff(tier), Backoff(tier), Backoff(tier)
 
     # -- events --------------------------------------------------------------------------------------------------------
 
@@ -82,6 +105,8 @@ class PartitionTask:
             return True
         if its_log.log_start_offset != self._log_start:
             return True  # records were deleted by a client
+        if self._early.is_due():
+            return True
         return self._awaits_followers and replicated_log_start(self.replica) >= its_log.log_start_offset
 
     def on_notified(self) -> None: ...
@@ -101,6 +126,7 @@ class PartitionTask:
                         await self._decide_forever(nursery)
         finally:
             purgatory.unwatch(self.replica, self)
+            self._early.close()
 
     async def _begin_epoch(self) -> bool:
         """Makes the epoch known, and waits until its record is read back. False: a later leader was faster."""
@@ -110,9 +136,10 @@ class PartitionTask:
                 self.is_ready = await self._tier.topic.write(self.about, record, self.epoch)
             except RecordNotWritten as error:
                 log.info("%s: waiting for the remote log metadata: %s", self.about, error)
-                await trio.sleep(self._backoff_s())
+                self._copies.has_failed()
+                await trio.sleep_until(self._copies.until)
             else:
-                self._failures = 0
+                self._copies.has_succeeded()
                 return self.is_ready
 
     async def _decide_forever(self, nursery: trio.Nursery) -> None:
@@ -120,12 +147,10 @@ class PartitionTask:
             self._event = trio.Event()
             self._active = self.replica.log.segments.active
             self._log_start = self.replica.log.log_start_offset
-            wait_s = self._tier.retry_interval_s
-            if trio.current_time() >= self._retry_at:
-                expiry_s = self._decide(nursery)
-                wait_s = min(wait_s, expiry_s)
-            else:
-                wait_s = self._retry_at - trio.current_time()
+            expiry_s = inf if self._decisions.is_waiting else self._decide(nursery)
+            backoffs = (self._decisions, self._copies, self._deletions)
+            retries = (each.until - trio.current_time() for each in backoffs if each.is_waiting)
+            wait_s = min(self._tier.retry_interval_s, expiry_s, *retries)
             with trio.move_on_after(max(wait_s, SHORTEST_WAIT_S)):
                 await self._event.wait()
 
@@ -152,12 +177,17 @@ class PartitionTask:
             )
             for step in list(steps):
                 self._begin(step, nursery)
+            send = self._early.decide(facts, remote, policy)
+            if send is not None:
+                nursery.start_soon(self._send_early, send)
             if tier.enforce_local_retention(self.replica, self.about):
                 self.wake()  # there is a segment to copy
             expiry = next_expiry_ms(remote, policy)
         except (KafkaError, OSError) as error:
-            self._has_failed(str(error))
+            self._decisions.has_failed()
+            log.warning("%s: nothing can be decided: %s", self.about, error)
             return inf
+        self._decisions.has_succeeded()
         return inf if expiry is None else (expiry - now_ms) / 1000
 
     def _begin(self, step: Step, nursery: trio.Nursery) -> None:
@@ -166,11 +196,14 @@ class PartitionTask:
             log.info("%s: the log starts at %d now: what was before %s", self.about, step.offset, step.cause.value)
             move_log_start(self._tier.broker, self.replica, step.offset)
         elif isinstance(step, CopySegment):
-            if False not in self._busy.values():
-                segment = self._new_segment(step)
-                nursery.start_soon(self._copy, segment, copy_segment(self.about, segment, author))
+            if self._copies.is_waiting or False in self._busy.values():
+                return
+            if not self._early.is_sending(step.local.base_offset):
+                begun = self._early.take(step.local.base_offset)
+                segment = self._new_segment(step, begun)
+                nursery.start_soon(self._copy, segment, copy_segment(self.about, segment, author), begun)
                 self._busy[segment.segment_id] = False
-        elif True not in self._busy.values():
+        elif True not in self._busy.values() and not self._deletions.is_waiting:
             segment = step.segment
             make = cancel_copy if isinstance(step, CancelCopy) else delete_segment
             if isinstance(step, DeleteSegment):
@@ -179,9 +212,13 @@ class PartitionTask:
             is_loss = isinstance(step, DeleteSegment) and step.cause is Cause.MISSING
             nursery.start_soon(self._delete, segment, make(self.about, segment, author), is_loss)
 
-    def _new_segment(self, step: CopySegment) -> RemoteSegment:
+    async def _send_early(self, step: SendParts) -> None:
+        await self._early.send(step)
+        self.wake()
+
+    def _new_segment(self, step: CopySegment, begun: BegunUpload | None) -> RemoteSegment:
         return RemoteSegment(
-            segment_id=self._tier.new_segment_id(),
+            segment_id=self._tier.new_segment_id() if begun is None else begun.segment_id,
             start_offset=step.local.base_offset,
             end_offset=step.local.next_offset - 1,
             broker_id=self._tier.broker_id,
@@ -194,47 +231,49 @@ class PartitionTask:
             txn_index_empty=has_no_aborted(self.replica.log, step.local.base_offset),
         )
 
-    async def _copy(self, segment: RemoteSegment, job: Job) -> None:
+    async def _copy(self, segment: RemoteSegment, job: Job, begun: BegunUpload | None) -> None:
         counts = self._tier.counts.of(self.about.topic)
-        async with self._tier.copy_limiter:
-            counts.copy_requests += 1
-            if await self._run(segment, job, self._tier) is Outcome.DONE:
-                counts.copied_bytes += segment.size_bytes
-                counts.copied_segments += 1
-                log.info(
-                    "%s: offsets %d to %d are in the object store", self.about, segment.start_offset, segment.end_offset
-                )
-            else:
-                counts.copy_errors += 1
+        try:
+            async with self._tier.copy_limiter:
+                counts.copy_requests += 1
+                if await self._run(segment, job, begun) is Outcome.DONE:
+                    counts.copied_bytes += segment.size_bytes
+                    counts.copied_segments += 1
+                    offsets = segment.start_offset, segment.end_offset
+                    log.info("%s: offsets %d to %d are in the object store", self.about, *offsets)
+                else:
+                    counts.copy_errors += 1
+        finally:
+            if begun is not None:
+                self._tier.remove_upload(begun.upload)  # it was not completed if the job ended early
 
     async def _delete(self, segment: RemoteSegment, job: Job, is_loss: bool) -> None:
         counts = self._tier.counts.of(self.about.topic)
         async with self._tier.delete_limiter:
             counts.delete_requests += 1
-            outcome = await self._run(segment, job, self._tier)
+            outcome = await self._run(segment, job)
             if outcome is None:
                 counts.delete_errors += 1
             elif outcome is Outcome.DONE and is_loss:
                 self._tier.counts.missing_segments += 1
 
-    async def _run(self, segment: RemoteSegment, job: Job, tier: "TieredStorage") -> Outcome | None:
+    async def _run(self, segment: RemoteSegment, job: Job, begun: BegunUpload | None = None) -> Outcome | None:
         """None if it failed."""
         outcome: Outcome | None = None
+        is_copy = not self._busy[segment.segment_id]
+        backoff = self._copies if is_copy else self._deletions
+        runner = JobRunner(self._tier, self.about, self.epoch, self.replica.log, begun)
         try:
-            outcome = await JobRunner(tier, self.about, self.epoch, self.replica.log).run(job)
-            self._failures = 0
+            if is_copy:
+                await runner.describe(segment)
+            outcome = await runner.run(job)
+            backoff.has_succeeded()
         except JobFailed as error:
-            self._has_failed(str(error))
+            backoff.has_failed()
+            pause_s = backoff.until - trio.current_time()
+            log.warning("%s: %s; the next attempt is in %.1f s", self.about, error, pause_s)
         finally:
+            job.close()
             self._busy.pop(segment.segment_id, None)
             self.wake()
         return outcome
-
-    def _has_failed(self, reason: str) -> None:
-        self._retry_at = trio.current_time() + self._backoff_s()
-        log.warning("%s: %s; the next attempt is in %.1f s", self.about, reason, self._retry_at - trio.current_time())
-
-    def _backoff_s(self) -> float:
-        seconds = self._tier.backoff_s(self._failures)
-        self._failures += 1
-        return seconds

@@ -10,6 +10,7 @@ from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 
 from ..config import tier_keys
+from ..config.values import LONG_MAX
 from .store.object_store import ObjectStoreError, ObjectStoreRefused
 from .store.store_options import store_options
 from .tiered_storage import TieredStorage
@@ -63,6 +64,7 @@ def _metadata_topic(broker: "Broker") -> CreateTopicsRequest.Topic:
         "min.insync.replicas": str(min(replication_factor, config[tier_keys.REMOTE_LOG_METADATA_TOPIC_MIN_ISR])),
         "unclean.leader.election.enable": "false",
         "remote.storage.enable": "false",
+        "message.timestamp.after.max.ms": str(LONG_MAX),  # a leader whose clock is hours ahead copies its segments too
     }
     return CreateTopicsRequest.Topic(
         name=REMOTE_LOG_METADATA_TOPIC,

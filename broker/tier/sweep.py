@@ -99,7 +99,7 @@ class OrphanSweep:
                     continue
                 if each.segment.segment_id in known:
                     seen[each.segment.segment_id] += 1
-                elif len(found) < MAX_ORPHANS and tier.topic.leads(self._index_of(each)):
+                elif len(found) < MAX_ORPHANS and tier.topic.leads_records_of(each.segment.topic_id_partition):
                     found.append(each)
         return found, seen
 

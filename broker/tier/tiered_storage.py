@@ -30,6 +30,7 @@ from .byte_rate_limit import ByteRateLimit
 from .cluster_copies import ClusterCopies
 from .counts import TierCounts
 from .deletion import TopicDeletions
+from .early_upload import EarlyUploads
 from .log_facts import facts_of, id_of, policy_of
 from .metadata_topic import RemoteLogMetadataTopic
 from .partition_task import PartitionTask
@@ -42,6 +43,7 @@ from .segment_losses import SegmentLosses, open_reader
 from .store.object_store import ObjectStore, ObjectStoreError, ObjectStoreRefused
 from .store.ownership import Ownership
 from .store.probe import check_conditional_create
+from .store.segment_objects import Upload
 from .sweep import OrphanSweep
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ class TieredStorage:
         self.read_limiter = trio.CapacityLimiter(READ_THREADS)
         self.copy_quota = ByteRateLimit(lambda: broker.config[tier_keys.REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND])
         self.tasks: dict[TopicIdPartition, PartitionTask] = {}
+        self.early_uploads: set[EarlyUploads] = set()  # that are in progress
         self.sweep = OrphanSweep(self)
         self.copies = ClusterCopies(self)
         self._is_checked = False
@@ -105,6 +108,22 @@ class TieredStorage:
             raise ObjectStoreError(f"{self.store.url} has not answered since the start")
         self.ownership.require()
 
+    def may_write(self) -> bool:
+        return self._is_checked and self.ownership.superseded_by is None
+
+    def remove_upload(self, upload: Upload) -> None:
+        """It was begun, and will not be completed."""
+        if self._nursery is None or not self.may_write():
+            upload.abandon()
+        elif upload.is_open:
+            self._nursery.start_soon(self._remove_upload, upload)
+
+    async def _remove_upload(self, upload: Upload) -> None:
+        try:
+            await upload.remove()
+        except ObjectStoreError as error:
+            log.info("an upload to %s was not removed, and is left to a lifecycle rule: %s", upload.key, error)
+
     async def check_store(self) -> None:
         """Raises ObjectStoreRefused for a store that cannot be used, ObjectStoreError for one that does not answer."""
         await check_conditional_create(self.store, f"{self.broker_id}-{self.broker.random.getrandbits(64):016x}")
@@ -135,7 +154,8 @@ class TieredStorage:
 
     def policy_of(self, replica: Replica) -> Policy:
         deletes_all = not replica.log.config.remote_storage and self._deletes_on_disable(replica.topic)
-        return policy_of(replica.log, deletes_all=deletes_all)
+        early = self.broker.config[trioka_keys.TIER_EARLY_UPLOAD]
+        return policy_of(replica.log, deletes_all=deletes_all, copies_early=early)
 
     def _deletes_on_disable(self, topic: str) -> bool:
         config = self.broker.config.topic(self.broker.metadata.configs.get(topic_resource(topic)))
@@ -176,7 +196,7 @@ class TieredStorage:
 
     async def history_at(self, replica: Replica, offset: int, epoch: int) -> FollowerHistory:
         """What a follower needs to begin behind the segment with this record."""
-        return await history_at(self, replica, offset, epoch)
+        return await history_at(self, id_of(replica), offset, epoch)
 
     # -- the broker ----------------------------------------------------------------------------------------------------
 
@@ -224,6 +244,8 @@ class TieredStorage:
                     self._stop(TopicIdPartition(change.topic_id, change.name, change.index))
                 else:
                     self._refresh(replica)
+            elif isinstance(change, TopicDeleted) and change.name == REMOTE_LOG_METADATA_TOPIC:
+                self._begin_again()
             elif isinstance(change, TopicDeleted):
                 for partition in change.partitions:
                     self._stop(TopicIdPartition(change.topic_id, change.name, partition.index))
@@ -231,6 +253,18 @@ class TieredStorage:
         for topic in topics:
             for replica in self.broker.partitions.of_topic(topic):
                 self._refresh(replica)
+
+    def _begin_again(self) -> None:
+        """The metadata topic was deleted, and is created again. What is in the object store stays there, unknown; what
+        is on the disks is copied again."""
+        log.error(
+            "%s was deleted: what is only in %s cannot be read any more", REMOTE_LOG_METADATA_TOPIC, self.store.url
+        )
+        self.topic.on_topic_deleted()
+        for about in list(self.tasks):
+            self._stop(about)
+        for replica in self.broker.partitions:
+            self._refresh(replica)
 
     def _refresh(self, replica: Replica) -> None:
         """Begins or ends the task of a partition; or the replay of a partition of the metadata topic."""
@@ -317,9 +351,11 @@ class TieredStorage:
             log.warning("%s: local segments are not deleted: %s", replica.log.name, error)
 
     async def _create_topic_when_needed(self) -> None:
-        await self._needs_topic.wait()
-        while not self.topic.partition_count:
-            await self._create_topic()
-            if not self.topic.partition_count:
-                await trio.sleep(CREATE_RETRY_S)
-        self._follow_all()
+        while True:
+            await self._needs_topic.wait()
+            while not self.topic.partition_count:
+                await self._create_topic()
+                if not self.topic.partition_count:
+                    await trio.sleep(CREATE_RETRY_S)
+            self._needs_topic = trio.Event()  # the topic may be deleted
+            self._follow_all()

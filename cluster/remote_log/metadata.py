@@ -305,6 +305,10 @@ class RemoteLogMetadata:
     def partition(self, topic_id: bytes, index: int) -> RemotePartition | None:
         return self._partitions.get((topic_id, index))
 
+    def put(self, partition: RemotePartition) -> None:
+        """From a snapshot (remote_log/snapshot.py), in place of the records before it."""
+        self._partitions[partition.id.topic_id, partition.id.partition] = partition
+
     def forget(self, topic_id: bytes, index: int) -> None:
         """The records of this partition are not replayed here any more."""
         self._partitions.pop((topic_id, index), None)

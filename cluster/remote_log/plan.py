@@ -69,6 +69,7 @@ class Policy:
     deletes_all: bool  # remote.log.delete.on.disable, and remote.storage.enable is off
     retention_ms: int
     retention_bytes: int
+    copies_early: bool = False  # parts of the active segment (remote_log/early.py)
 
 
 class Cause(Enum):

@@ -8,8 +8,8 @@ Never beyond the end of what is in the object store without a hole, and never th
 end, for this log's history (a segment of another leader's history does not count).
 
 The active segment of a topic that is no longer written to would never be copied, and its records would never expire.
-So it is rolled when all of them are older than the limit by time, as in Kafka; later it goes as any other segment. It
-is open for ROLL_PAUSE_MS at least: records that were old when they came must not get a segment each.
+So it is rolled when all of them are older than the limit by time, or if the limit by size is 0, as in Kafka; later it
+goes as any other segment. It is open for ROLL_PAUSE_MS at least: records must not get a segment each.
 """
 
 from collections.abc import Callable, Sequence
@@ -70,7 +70,8 @@ def decide_local(
             delete_expired(DeletionReason.LOCAL_SIZE, beyond(segments, len(gone), size))
         if age_ms >= 0:
             delete_expired(DeletionReason.LOCAL_TIME, lambda number: now_ms - segments[number].newest_ms > age_ms)
-            active = segments[-1]
-            is_last_left = len(gone) == len(segments) - 1 and active.size > 0
-            roll = may_roll and is_last_left and now_ms - active.newest_ms > age_ms
+        active = segments[-1]
+        is_alone = len(gone) == len(segments) - 1 and active.size > 0
+        is_too_old = age_ms >= 0 and now_ms - active.newest_ms > age_ms
+        roll = may_roll and is_alone and (is_too_old or size == 0)
     return Retention(forgotten=tuple(gone), log_start_offset=log_start_offset, roll=roll)

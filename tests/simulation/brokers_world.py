@@ -481,11 +481,15 @@ class BrokersWorld:
         report = check(self.history)
         if report.anomalies:
             raise Violation("; ".join(f"{each.kind}: {each.what}" for each in report.anomalies[:5]))
+        self._judge_replicas((*TOPICS, *INTERNAL))
+
+    def _judge_replicas(self, topics: Sequence[str]) -> None:
+        """Their files are equal to the byte."""
         contents: dict[str, dict[int, bytes]] = {}
         for node in self.nodes.values():
             for path, data in node.disk.files().items():
                 _, _, folder, *rest = path.split("/")
-                if rest and rest[-1].endswith(".log") and folder.rpartition("-")[0] in (*TOPICS, *INTERNAL):
+                if rest and rest[-1].endswith(".log") and folder.rpartition("-")[0] in topics:
                     contents.setdefault(folder, {}).setdefault(node.number, b"")
                     contents[folder][node.number] += data
         for folder, copies in contents.items():

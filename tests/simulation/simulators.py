@@ -16,6 +16,7 @@ from simulation import (
     rot_world,
     storage_world,
     tier_parts,
+    tiered_brokers_world,
     transaction_world,
 )
 from simulation.brokers_world import BrokersWorld
@@ -28,6 +29,7 @@ from simulation.replication_world import ReplicationWorld
 from simulation.rot_world import RotWorld
 from simulation.storage_world import StorageWorld
 from simulation.tier_world import TierWorld
+from simulation.tiered_brokers_world import TieredBrokersWorld
 from simulation.transaction_world import TransactionWorld
 
 from trioka.cluster.quorum.voters import VoterSet
@@ -167,6 +169,13 @@ WORLDS = {
         begin=LinearizableBrokersWorld,
         live=LinearizableBrokersWorld.run,
         trace=LinearizableBrokersWorld.trace,
+    ),
+    "tiered-brokers": World(
+        profile=tiered_brokers_world.profile_of,
+        calm={**brokers_faults.CALM, "failures": 0.0},
+        begin=TieredBrokersWorld,
+        live=TieredBrokersWorld.run,
+        trace=TieredBrokersWorld.trace,
     ),
 }
 

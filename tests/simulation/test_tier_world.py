@@ -21,8 +21,10 @@ def test_the_same_seed_is_the_same_world() -> None:
 
 
 def test_something_happens() -> None:
-    worlds = [run("tier", seed) for seed in range(12)]
+    worlds = [run("tier", seed) for seed in range(15)]
     assert sum(world.copies for world in worlds) > 40
     assert sum(world.deletions for world in worlds) > 40
     assert sum(world.cancelled for world in worlds) > 10
     assert sum(world.elections for world in worlds) > 40
+    assert sum(world.reassigned for world in worlds) > 0
+    assert sum(world.early_parts for world in worlds) > 20

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from simulation.tier_parts import ABOUT, Row, Running, SimBroker, Violation
 from simulation.tier_store import TOMBSTONE
+from simulation.tier_sweep import sweep
 
 from trioka.cluster.remote_log import jobs as remote_log_jobs
 from trioka.cluster.remote_log import sweep as remote_log_sweep
@@ -63,7 +64,7 @@ def delete_topic(world: "TierWorld") -> None:
                 world.work_on(broker, running)
                 world.replay(broker)
     world.now_ms += 2 * remote_log_sweep.ORPHAN_AGE_MS
-    world.sweep()
+    sweep(world)
     left = [each for each in world.store.objects.values() if each.content != TOMBSTONE]
     if left or world.truth.segments:
         raise Violation(f"TI5: a deleted topic leaves {len(left)} objects")

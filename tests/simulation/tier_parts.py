@@ -1,6 +1,6 @@
 """The parts of the world of tiered storage (tier_world.py): a replica, its jobs, and how bad the faults are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 from typing import NamedTuple
@@ -37,6 +37,7 @@ class FaultProfile:
     kill: float = 1.0
     elect: float = 1.0
     replace: float = 0.3  # a replica by a new, empty one
+    reassign: float = 0.5  # to a new replica, which leads then, while a segment is copied
     expire: float = 0.2  # objects that a lifecycle rule deletes
     deletes_topic: bool = False  # at the end
 
@@ -51,10 +52,19 @@ class FaultProfile:
             replace=random.choice([0.0, 0.3]),
             expire=random.choice([0.0, 0.0, 0.4]),
             deletes_topic=random.random() < 0.3,
+            reassign=random.choice([0.0, 0.5, 2.0]),
         )
 
 
-CALM = {"failures": 0.0, "unclean": 0.0, "kill": 0.0, "replace": 0.0, "expire": 0.0, "deletes_topic": False}
+CALM = {
+    "failures": 0.0,
+    "unclean": 0.0,
+    "kill": 0.0,
+    "replace": 0.0,
+    "reassign": 0.0,
+    "expire": 0.0,
+    "deletes_topic": False,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,16 +76,31 @@ class Habits:
     sweeps_without_replay: bool = False  # the sweep lists, and does not replay afterwards
     decides_before_replay: bool = False  # a new leader decides before its epoch's record is read back
     deletes_locally_what_is_not_covered: bool = False
+    keeps_uploads_over_leaderships: bool = False  # an early upload goes on in a later leadership of the same broker
+
+
+@dataclass(slots=True)
+class BegunUpload:
+    """An early upload: what was sent of a segment that is still written."""
+
+    segment_id: bytes
+    base_offset: int
+    epoch: int
+    begun_ms: int
+    rows: list[Row] = field(default_factory=list)
 
 
 class Running:
     """A job in progress: its next command, and where the record that it waits for is."""
 
-    def __init__(self, job: Job, segment: RemoteSegment, epoch: int, *, deletes: bool) -> None:
+    def __init__(
+        self, job: Job, segment: RemoteSegment, epoch: int, *, deletes: bool, begun: BegunUpload | None = None
+    ) -> None:
         self.job = job
         self.segment = segment
         self.epoch = epoch
         self.deletes = deletes
+        self.begun = begun  # the upload that a copy completes
         self.command: Command = next(job)
         self.waits_for: int | None = None
         self.content: tuple[object, ...] = ()
@@ -102,6 +127,8 @@ class SimBroker:
         self.isr = set(NODES)  # as the controller has confirmed it
         self.jobs: list[Running] = []
         self.missing: set[bytes] = set()
+        self.upload: BegunUpload | None = None
+        self.upload_ended_at = -1
 
     def lineage(self) -> Lineage:
         found: list[EpochEntry] = []

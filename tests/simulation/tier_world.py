@@ -11,14 +11,18 @@ or from finished segments (TI1 to TI4, TI6, TI8, TI9). In fair weather at the en
 the bucket alone must give back what was finished (TI7), and a deleted topic leaves nothing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random
 
+from simulation import tier_early
 from simulation.tier_end import check_restore, delete_topic
+from simulation.tier_losses import expire, notice_missing
+from simulation.tier_moves import reassign
 from simulation.tier_parts import (
     ABOUT,
     NODES,
     RECORD_BYTES,
+    BegunUpload,
     FaultProfile,
     Habits,
     Row,
@@ -27,6 +31,7 @@ from simulation.tier_parts import (
     Violation,
 )
 from simulation.tier_store import TOMBSTONE, SimStore
+from simulation.tier_sweep import sweep
 
 from trioka.cluster.remote_log import jobs as remote_log_jobs
 from trioka.cluster.remote_log import plan as remote_log_plan
@@ -36,7 +41,6 @@ from trioka.cluster.remote_log.jobs import (
     CreateManifest,
     CreateTombstone,
     DeleteObjects,
-    ManifestKey,
     ObjectKind,
     PutSegment,
     ReadManifestKey,
@@ -47,8 +51,6 @@ from trioka.cluster.remote_log.jobs import (
 )
 from trioka.cluster.remote_log.metadata import Lineage, RemotePartition, RemoteSegment, SegmentState, epoch_record
 from trioka.cluster.remote_log.plan import CancelCopy, Cause, CopySegment, MoveLogStart, Policy, Step
-from trioka.protocol.remote_segment.object_key import ObjectSuffix
-from trioka.protocol.remote_segment.object_key import RemoteSegment as SegmentKey
 from trioka.protocol.schema import Entry
 from trioka.storage.cleaning.local_retention import decide_local
 from trioka.storage.cleaning.retention import SegmentAge
@@ -58,11 +60,6 @@ from trioka.storage.log_config import LogConfig
 HOUR_MS = 60 * 60 * 1000
 EVENT_MS = 2 * HOUR_MS  # so that orphans become a day old within a run
 FAIR_STEPS = 4000  # at most, until everything is at rest
-SUFFIXES = {
-    ObjectKind.MANIFEST: ObjectSuffix.MANIFEST,
-    ObjectKind.INDEXES: ObjectSuffix.INDEXES,
-    ObjectKind.DATA: ObjectSuffix.LOG,
-}
 
 
 class TierWorld:
@@ -81,14 +78,26 @@ class TierWorld:
         self.start = 0  # the log start of the partition, moved by leaders
         self.lost: set[int] = set()  # offsets that a lifecycle rule or an unclean election has taken
         self.now_ms = 0
-        self.events = self.copies = self.deletions = self.cancelled = self.elections = self.swept = 0
+        self.events = self.copies = self.deletions = self.cancelled = self.elections = self.swept = self.early_parts = (
+            self.reassigned
+        ) = 0
         self._values = self._ids = 0
         self._was_unclean = False  # the last election
-        self._is_fair = self.is_deleted = False
-        self._take(0)
+        self.without_tombstone: set[bytes] = set()  # cancelled segments whose tombstones were swept
+        self.is_fair = self.is_deleted = False
+        self.take(0)
 
     def trace(self) -> object:
-        return self.events, self.copies, self.deletions, self.cancelled, self.epoch, self.start, len(self.records)
+        return (
+            self.events,
+            self.copies,
+            self.deletions,
+            self.cancelled,
+            self.epoch,
+            self.start,
+            len(self.records),
+            self.early_parts,
+        )
 
     # -- a run ---------------------------------------------------------------------------------------------------------
 
@@ -109,20 +118,22 @@ class TierWorld:
         chances: dict[Callable[[], None], float] = {
             self._append: 6,
             self._fetch: 8,
-            self._advance: 8,
+            self.advance: 8,
             self._roll: 3,
             self._decide: 10,
             self._work: 20,
             self._replay_some: 12,
             self._trim: 3,
-            self.sweep: 1,
+            lambda: sweep(self): 1,
             self.store.step: 4,
             self._elect: profile.elect,
             self._elect_unclean: profile.unclean,
             self._kill: profile.kill,
             self._replace: profile.replace,
-            self._expire: profile.expire,
-            self._notice_missing: 2 * profile.expire,
+            lambda: expire(self): profile.expire,
+            lambda: notice_missing(self): 2 * profile.expire,
+            self._upload_early: 12,
+            lambda: reassign(self): profile.reassign,
         }
         return self.random.choices(list(chances), list(chances.values()))[0]
 
@@ -143,9 +154,9 @@ class TierWorld:
             broker.borders.append(len(broker.log))
 
     def _fetch(self) -> None:
-        self._fetch_by(self.random.choice(self.brokers))
+        self.fetch_by(self.random.choice(self.brokers))
 
-    def _fetch_by(self, follower: SimBroker) -> None:
+    def fetch_by(self, follower: SimBroker) -> None:
         leader = self.leading
         if follower is leader or not follower.is_up:
             return
@@ -177,11 +188,11 @@ class TierWorld:
         broker.high_watermark = min(broker.high_watermark, end)
         broker.borders = [border for border in broker.borders if border <= end] or [end]
 
-    def _advance(self) -> None:
+    def advance(self) -> None:
         leader = self.leading
         self.high_watermark = max(self.high_watermark, min(len(self.brokers[node].log) for node in self.isr))
         leader.high_watermark = self.high_watermark
-        if self._is_fair or self.random.random() < 0.25:  # otherwise a transaction is open
+        if self.is_fair or self.random.random() < 0.25:  # otherwise a transaction is open
             self.stable = self.high_watermark
         for broker in self.brokers:
             is_there = broker.is_up and broker.fetched_in == self.epoch and len(broker.log) >= self.high_watermark
@@ -189,7 +200,7 @@ class TierWorld:
                 self.isr.add(broker.node)
         leader.isr = set(self.isr)
         slow = self.random.choice(NODES)
-        if not self._is_fair and slow != self.leader and len(self.isr) > 2 and self.random.random() < 0.1:
+        if not self.is_fair and slow != self.leader and len(self.isr) > 2 and self.random.random() < 0.1:
             self.isr.discard(slow)
 
     # -- elections -----------------------------------------------------------------------------------------------------
@@ -197,7 +208,7 @@ class TierWorld:
     def _elect(self) -> None:
         fit = [n for n in self.isr if n != self.leader and self.brokers[n].is_up]
         if fit:
-            self._take(self.random.choice(fit))
+            self.take(self.random.choice(fit))
 
     def _elect_unclean(self) -> None:
         node = self.random.choice(NODES)
@@ -205,7 +216,7 @@ class TierWorld:
         if node == self.leader or not broker.is_up:
             return
         self.isr = {node}
-        self._take(node)
+        self.take(node)
         self._was_unclean = True
         end = len(broker.log)
         self.high_watermark = self.stable = broker.high_watermark = end
@@ -215,7 +226,7 @@ class TierWorld:
             if self.truth.segment_at(broker.lineage(), offset) is None:
                 self.lost.add(offset)
 
-    def _take(self, node: int) -> None:
+    def take(self, node: int) -> None:
         self.elections += 1
         self.epoch += 1
         self._was_unclean = False
@@ -227,7 +238,7 @@ class TierWorld:
         leader.missing.clear()
         leader.starts, leader.isr = dict.fromkeys(NODES, 0), set(self.isr)
         for broker in self.brokers:
-            if broker is not leader and broker.epoch >= 0 and (self._is_fair or self.random.random() < 0.5):
+            if broker is not leader and broker.epoch >= 0 and (self.is_fair or self.random.random() < 0.5):
                 broker.epoch = -1  # the others do not know yet, and go on
         leader.jobs = [job for job in leader.jobs if self.random.random() < 0.5]  # of its earlier leadership
 
@@ -251,7 +262,7 @@ class TierWorld:
 
     def write(self, record: Entry, epoch: int) -> int:
         """The offset of the record. RecordNotWritten, and it may be there all the same."""
-        fails = not self._is_fair and self.random.random() < self.profile.failures / 2
+        fails = not self.is_fair and self.random.random() < self.profile.failures / 2
         if fails and self.random.random() < 0.5:
             raise RecordNotWritten("timeout")
         self.records.append((record, epoch))
@@ -282,8 +293,9 @@ class TierWorld:
     # -- decisions and jobs --------------------------------------------------------------------------------------------
 
     @property
-    def _policy(self) -> Policy:
-        return Policy(copies=True, deletes_all=False, retention_ms=-1, retention_bytes=30 * RECORD_BYTES)
+    def policy(self) -> Policy:
+        limit = 30 * RECORD_BYTES
+        return Policy(copies=True, deletes_all=False, retention_ms=-1, retention_bytes=limit, copies_early=True)
 
     def _decide(self) -> None:
         leaders = [broker for broker in self.brokers if broker.epoch >= 0]
@@ -299,7 +311,7 @@ class TierWorld:
         steps = remote_log_plan.decide_as_leader(
             broker.facts(self.stable),
             broker.image,
-            self._policy,
+            self.policy,
             now_ms=self.now_ms,
             busy=busy,
             is_deleting=any(job.deletes for job in broker.jobs),
@@ -327,9 +339,10 @@ class TierWorld:
             self._move_log_start(broker, step)
         elif isinstance(step, CopySegment):
             if not any(not job.deletes and job.epoch == broker.epoch for job in broker.jobs):
-                segment = self._new_segment(broker, step)
+                begun = tier_early.take(self, broker, step.local.base_offset)
+                segment = self._new_segment(broker, step, begun)
                 job = remote_log_jobs.copy_segment(ABOUT, segment, author)
-                broker.jobs.append(Running(job, segment, broker.epoch, deletes=False))
+                broker.jobs.append(Running(job, segment, broker.epoch, deletes=False, begun=begun))
         elif not any(job.deletes for job in broker.jobs):
             make = remote_log_jobs.cancel_copy if isinstance(step, CancelCopy) else remote_log_jobs.delete_segment
             job = make(ABOUT, step.segment, author)
@@ -349,10 +362,16 @@ class TierWorld:
         broker.log_start = max(broker.log_start, step.offset)
         broker.local_start = max(broker.local_start, broker.log_start)
 
-    def _new_segment(self, broker: SimBroker, step: CopySegment) -> RemoteSegment:
+    def _upload_early(self) -> None:
+        tier_early.decide(self, self.random.choice(self.brokers))
+
+    def new_segment_id(self) -> bytes:
         self._ids += 1
+        return self._ids.to_bytes(16, "big")
+
+    def _new_segment(self, broker: SimBroker, step: CopySegment, begun: BegunUpload | None) -> RemoteSegment:
         return RemoteSegment(
-            segment_id=self._ids.to_bytes(16, "big"),
+            segment_id=self.new_segment_id() if begun is None else begun.segment_id,
             start_offset=step.local.base_offset,
             end_offset=step.local.next_offset - 1,
             broker_id=broker.node,
@@ -370,7 +389,12 @@ class TierWorld:
             self.work_on(*self.random.choice(running))
 
     def work_on(self, broker: SimBroker, running: Running) -> None:
-        """One command of a job; the leader may change meanwhile."""
+        """One command of a job; the leader may change meanwhile. A copy that stood still until the tombstone that
+        cancelled it was swept, a week later, has timed out."""
+        if not running.deletes and running.segment.segment_id in self.without_tombstone:
+            running.job.close()
+            broker.jobs.remove(running)
+            return
         try:
             result = self._execute(broker, running)
             if running.waits_for is not None:
@@ -417,7 +441,7 @@ class TierWorld:
         rows = tuple(broker.log[segment.start_offset : segment.next_offset])
         if len(rows) != segment.next_offset - segment.start_offset or broker.local_start > segment.start_offset:
             raise StoreFailed("the segment is gone")  # the log was truncated meanwhile
-        self.store.put(segment, ObjectKind.DATA, rows)
+        self.store.put(segment, ObjectKind.DATA, tier_early.completed(broker, running.begun, rows, segment))
         self.store.put(segment, ObjectKind.INDEXES, ())
 
     @staticmethod
@@ -442,54 +466,6 @@ class TierWorld:
         gone = decide_local(ages, log_start_offset=broker.log_start, tiered_end=end, config=config, now_ms=1)
         if gone.forgotten:
             broker.local_start = max(broker.local_start, [*borders, active][len(gone.forgotten)])
-
-    # -- the sweep -----------------------------------------------------------------------------------------------------
-
-    def sweep(self) -> None:
-        broker = self.leading
-        listed = list(self._listed())
-        if not self.habits.sweeps_without_replay:
-            self.replay(broker)
-        known = set(broker.image.segments)
-        if self.habits.sweeps_started:
-            known = {segment.segment_id for segment in broker.image.finished}
-        for orphan in remote_log_sweep.orphans(listed, known, self.now_ms):
-            found = next(iter(orphan.objects)).segment.segment_id
-            there = self.store.objects.get((found, ObjectKind.MANIFEST))
-            manifest = ManifestKey.NOTHING
-            if there is not None:
-                manifest = ManifestKey.TOMBSTONE if there.content == TOMBSTONE else ManifestKey.MANIFEST
-            for suffix in remote_log_sweep.garbage(orphan, manifest, self.now_ms):
-                kind = next(kind for kind, each in SUFFIXES.items() if each is suffix)
-                self.store.objects.pop((found, kind), None)
-                self.swept += 1
-
-    def _listed(self) -> Iterator[remote_log_sweep.ListedObject]:
-        for (segment_id, kind), each in self.store.objects.items():
-            yield remote_log_sweep.ListedObject(
-                segment=SegmentKey(ABOUT, each.segment.start_offset, segment_id),
-                suffix=SUFFIXES[kind],
-                size=1,
-                last_modified_ms=each.modified_ms,
-            )
-
-    # -- lifecycle rules -----------------------------------------------------------------------------------------------
-
-    def _expire(self) -> None:
-        finished = [s for s in self.truth.finished if s.segment_id not in self.store.expired]
-        if not finished:
-            return
-        segment = self.random.choice(finished)
-        kinds = self.random.choice([list(ObjectKind), [ObjectKind.DATA], [ObjectKind.MANIFEST]])
-        self.store.expire(segment.segment_id, kinds)
-        self.lost.update(range(segment.start_offset, segment.next_offset))
-
-    def _notice_missing(self) -> None:
-        """A reader of the leader gets a 404, again after some seconds."""
-        leader = self.leading
-        for segment in leader.image.finished:
-            if segment.segment_id in self.store.expired:
-                leader.missing.add(segment.segment_id)
 
     # -- what must hold ------------------------------------------------------------------------------------------------
 
@@ -534,7 +510,7 @@ class TierWorld:
 
     def _end(self) -> None:
         """Fair weather; then nothing may be left over."""
-        self._is_fair = True
+        self.is_fair = True
         self.store.settle()
         for broker in self.brokers:
             broker.is_up = True
@@ -546,22 +522,23 @@ class TierWorld:
             return
         for _ in range(40):
             for broker in self.brokers:
-                self._fetch_by(broker)
-            self._advance()
+                self.fetch_by(broker)
+            self.advance()
         self.stable = self.high_watermark
         leader = self.leading
         for _ in range(FAIR_STEPS):
             self._advance_clock()
             self.replay(leader)
-            self._notice_missing()
+            notice_missing(self)
+            before = leader.log_start
             self._decide_by(leader)
-            has_started = leader.log_start == leader.facts(self.stable).replicated_log_start_offset
+            has_started = before == leader.log_start == leader.facts(self.stable).replicated_log_start_offset
             if not leader.jobs and self._is_ready(leader) and has_started:
                 break
             for running in list(leader.jobs):
                 self.work_on(leader, running)
             for broker in self.brokers:
-                self._fetch_by(broker)
+                self.fetch_by(broker)
             self._check()
         else:
             raise Violation("TI5: the leader never comes to rest")
@@ -569,7 +546,7 @@ class TierWorld:
 
     def _check_at_rest(self, leader: SimBroker) -> None:
         self.now_ms += 2 * remote_log_sweep.ORPHAN_AGE_MS
-        self.sweep()
+        sweep(self)
         self._check()
         for (segment_id, kind), each in self.store.objects.items():
             if segment_id not in self.truth.segments and each.content != TOMBSTONE:

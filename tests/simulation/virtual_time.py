@@ -142,9 +142,26 @@ async def _elsewhere(process: Process, work: Callable[..., Any], *arguments: Any
         before = took * process.random.choice((0.0, 0.5, 1.0))
         await trio.sleep(before)
         try:
-            return work(*arguments)
+            return _in_a_thread(work, *arguments)
         finally:
             await trio.sleep(took - before)
+
+
+IN_THREAD: ContextVar[bool] = ContextVar("IN_THREAD", default=False)
+_in_trio_run = trio.lowlevel.in_trio_run
+
+
+def _in_a_thread(work: Callable[..., Any], *arguments: Any) -> Any:
+    """What asks meanwhile whether it runs on the event loop is told that it does not."""
+    token = IN_THREAD.set(True)
+    try:
+        return work(*arguments)
+    finally:
+        IN_THREAD.reset(token)
+
+
+def _on_the_loop() -> bool:
+    return _in_trio_run() and not IN_THREAD.get()
 
 
 @contextmanager
@@ -154,9 +171,11 @@ def simulated_time(seed: int) -> Iterator[None]:
     trio_loop._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
     trio_loop._r.seed(seed)
     trio.to_thread.run_sync = _offload  # type: ignore[assignment]
+    trio.lowlevel.in_trio_run = _on_the_loop
     try:
         yield
     finally:
         trio_loop._ALLOW_DETERMINISTIC_SCHEDULING = was_allowed  # type: ignore[misc]
         trio_loop._r.seed()
         trio.to_thread.run_sync = run_sync
+        trio.lowlevel.in_trio_run = _in_trio_run

@@ -1,5 +1,6 @@
 """Logs whose oldest segments are only in the object store: what is deleted, what is served, what survives a restart."""
 
+from random import Random
 from types import ModuleType
 
 import pytest
@@ -17,6 +18,7 @@ from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.log_move import FutureLog, start_of
 from trioka.storage.offset_lookup import offset_for_timestamp
+from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 TIERED = LogConfig(
@@ -93,6 +95,19 @@ def test_the_active_segment_is_rolled_when_all_of_it_is_too_old(storage: ModuleT
         return decision.roll
 
     assert rolls(NOW - 3_001) and not rolls(NOW - 3_000) and not rolls(-1)
+    assert not rolls(0, tiered_end=19) and not rolls(0, may_roll=False) and not rolls(0, size=0)
+
+
+def test_the_active_segment_is_rolled_if_nothing_may_be_on_the_disk(storage: ModuleType) -> None:
+    def rolls(limit: int, *, tiered_end: int = 20, may_roll: bool = True, size: int = 100) -> bool:
+        segments = [*THREE[:2], SegmentAge(20, size, 3_000)]
+        config = LogConfig(remote_storage=True, local_retention_bytes=limit)
+        decision: Retention = storage.decide_local(
+            segments, log_start_offset=0, tiered_end=tiered_end, config=config, now_ms=0, may_roll=may_roll
+        )
+        return decision.roll
+
+    assert rolls(0) and not rolls(1)
     assert not rolls(0, tiered_end=19) and not rolls(0, may_roll=False) and not rolls(0, size=0)
 
 
@@ -339,8 +354,9 @@ MISTAKES: list[tuple[str, str, Rule]] = [
      test_only_what_is_in_the_object_store_is_deleted),
     ("range(len(gone), len(segments) - 1)", "range(len(gone), len(segments) - 2)",
      test_the_active_segment_is_never_deleted),
-    ("may_roll and is_alone and now_ms - active.newest_ms > age_ms", "is_alone and now_ms - active.newest_ms > age_ms",
+    ("may_roll and is_alone and (is_too_old or size == 0)", "is_alone and (is_too_old or size == 0)",
      test_the_active_segment_is_rolled_when_all_of_it_is_too_old),
+    ("is_too_old or size == 0", "is_too_old", test_the_active_segment_is_rolled_if_nothing_may_be_on_the_disk),
     ("config.retention_bytes_on_disk", "config.retention_bytes", test_the_local_limits_count),
     ("config.retention_ms_on_disk", "config.retention_ms", test_the_local_limits_count),
 ]  # fmt: skip
@@ -349,3 +365,35 @@ MISTAKES: list[tuple[str, str, Rule]] = [
 @pytest.mark.parametrize(("right", "wrong", "rule"), MISTAKES)
 def test_a_planted_mistake_is_noticed(right: str, wrong: str, rule: Rule) -> None:
     assert_noticed(local_retention, right, wrong, rule)
+
+
+def test_the_producers_at_the_local_start_are_kept_even_if_a_crash_took_their_snapshot() -> None:
+    disk = MemoryDisk()
+    log = filled(open_directory(disk))
+    start = log.segments[3].base_offset
+    path = log.producers.snapshots.path(start)
+    written = disk.read(path)
+    for segment in list(log.segments)[1:4]:  # they are written without a sync
+        disk.remove(log.producers.snapshots.path(segment.base_offset))
+    tiered_log.delete_local_segments(log, log.segments[:3], now_ms=NOW_MS)
+    assert log.local_log_start_offset == start
+    assert disk.read(path) == written
+
+
+@pytest.mark.parametrize("model", list(CrashModel))
+def test_the_producers_are_durable_before_the_log_says_where_it_starts(model: CrashModel) -> None:
+    disk = MemoryDisk()
+    log = filled(open_directory(disk))
+    start = log.segments[3].base_offset
+    path = log.producers.snapshots.path(start)
+    written = disk.read(path)
+    found: list[bytes] = []
+
+    def crash(_: Log) -> None:
+        for seed in range(20):
+            after = disk.crash(model, Random(seed))
+            found.append(after.read(path) if after.exists(path) else b"")
+
+    log.keep = crash
+    tiered_log.delete_local_segments(log, log.segments[:3], now_ms=NOW_MS)
+    assert found and set(found) == {written}

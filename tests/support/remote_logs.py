@@ -77,7 +77,7 @@ class MemoryStore:
     async def delete(self, keys: Iterable[str]) -> None:
         raise NotImplementedError
 
-    async def open_writer(self, key: str) -> ObjectWriter:
+    async def open_writer(self, key: str, parts_at_once: int = 4) -> ObjectWriter:
         raise NotImplementedError
 
     def list_pages(self, prefix: str) -> object:

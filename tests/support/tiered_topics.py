@@ -6,15 +6,16 @@ from typing import Any
 
 import trio
 from support.broker_cluster import CHECK_INTERVAL_S, Cluster
-from support.replicated_topics import TOPIC, create, leader, replica, wait_leader
+from support.replicated_topics import TOPIC, create, fetch, leader, replica, wait_leader
 
 from trioka.broker.broker import Broker
 from trioka.broker.tier.store.object_store import ObjectStoreError
 from trioka.broker.tier.tiered_storage import TieredStorage
 from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.cluster.remote_log.metadata import RemotePartition, RemoteSegment
-from trioka.protocol.batch import build
+from trioka.protocol.batch import build, headers
 from trioka.protocol.errors import NONE, error_class
+from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from trioka.protocol.messages.delete_records import DeleteRecordsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
 from trioka.protocol.messages.produce import ProduceRequest
@@ -68,6 +69,30 @@ async def fill(cluster: Cluster, count: int, name: str = TOPIC) -> None:
                 break
             assert error_class(code).retriable, code
             await trio.sleep(CHECK_INTERVAL_S)
+
+
+async def everything(cluster: Cluster, node: int, start: int = 0) -> bytes:
+    """All batches from an offset on, as fetches return them."""
+    end, found, offset = replica(cluster, node).log.high_watermark, b"", start
+    while offset < end:
+        result = await fetch(cluster, node, offset)
+        assert result.error_code == NONE, result
+        data = bytes(result.records or b"")
+        for header in headers(data):
+            assert header.base_offset <= offset <= header.last_offset, "no gap, and nothing twice"
+            offset = header.next_offset
+        found += data
+    return found
+
+
+async def reassign(cluster: Cluster, nodes: list[int]) -> None:
+    """Of the first partition."""
+    wanted = AlterPartitionReassignmentsRequest.Topic.Partition(partition_index=0, replicas=nodes)
+    topic = AlterPartitionReassignmentsRequest.Topic(name=TOPIC, partitions=[wanted])
+    request = AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=[topic])
+    async with cluster.asking(nodes[0]) as connection:
+        response = await connection.ask(request, 0)
+    assert (response.error_code, response.responses[0].partitions[0].error_code) == (NONE, NONE), response
 
 
 async def delete_topic(cluster: Cluster, node: int, name: str = TOPIC) -> None:

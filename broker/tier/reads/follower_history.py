@@ -7,10 +7,9 @@ import trio
 from trioka.cluster.remote_log.metadata import Lineage
 from trioka.protocol.errors import KafkaStorageError, ProtocolError
 from trioka.protocol.remote_segment.indexes import SegmentIndexes, decode_leader_epochs
+from trioka.protocol.remote_segment.object_key import TopicIdPartition
 from trioka.storage.files.checkpoint import EpochEntry
 
-from ...replication.partitions import Replica
-from ..log_facts import id_of
 from ..store.object_store import ObjectStoreError
 from ..store.segment_objects import remote_segment_of
 from .remote_index import read_indexes
@@ -28,10 +27,10 @@ class FollowerHistory(NamedTuple):
     producer_snapshot: bytes
 
 
-async def history_at(tier: "TieredStorage", replica: Replica, offset: int, epoch: int) -> FollowerHistory:
+async def history_at(tier: "TieredStorage", about: TopicIdPartition, offset: int, epoch: int) -> FollowerHistory:
     """At the end of the segment that has this record of this epoch. KafkaStorageError if there is none, or it cannot be
     read."""
-    about, reader = id_of(replica), tier.reader
+    reader = tier.reader
     partition = tier.topic.image.partition(about.topic_id, about.partition)
     lineage = Lineage((EpochEntry(epoch, offset),), offset + 1)
     segment = None if partition is None else partition.segment_at(lineage, offset)

@@ -19,6 +19,7 @@ from trioka.storage.files.disk import Buffer
 Data: TypeAlias = Buffer
 
 PART_BYTES: Final = 8 * 1024 * 1024  # of a multipart upload. S3 demands at least 5 MiB, and at most 10,000 parts
+UPLOADS_AT_ONCE: Final = 4  # parts of one object in flight; each holds PART_BYTES
 MAX_OBJECT_BYTES: Final = 256 * 1024 * 1024  # `get` refuses a larger object: those are read by ranges
 MAX_LISTED: Final = 1_000_000  # `list` refuses more, about 200 MB of names; `list_pages` has no such limit
 MAX_ERROR_TEXT: Final = 300  # characters of a store's error text that go into an exception and so into the log
@@ -97,5 +98,5 @@ class ObjectStore(Protocol):
     async def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; a key without an object is no error. After an error, any of them may remain."""
 
-    async def open_writer(self, key: str) -> ObjectWriter:
+    async def open_writer(self, key: str, parts_at_once: int = UPLOADS_AT_ONCE) -> ObjectWriter:
         """Begin an upload in parts of PART_BYTES."""

@@ -32,6 +32,7 @@ from .object_store import (
     MAX_LISTED,
     MAX_OBJECT_BYTES,
     PART_BYTES,
+    UPLOADS_AT_ONCE,
     Data,
     Listing,
     ObjectInfo,
@@ -49,7 +50,6 @@ T = TypeVar("T")
 
 SLOWEST_BYTES_PER_SECOND: Final = 1024 * 1024  # a large write may take longer than the deadline, at this rate
 GRACE_S: Final = 0.5  # for the backoff between attempts
-UPLOADS_AT_ONCE: Final = 4  # parts of one object in flight; each holds PART_BYTES
 DELETES_AT_ONCE: Final = 1000  # keys of one bulk request, as S3 allows
 MIN_SECRET: Final = 4  # characters; hiding single letters would spoil a text and hide nothing
 LIST_PAGE: Final = 1000
@@ -196,9 +196,9 @@ class ObstoreClient:
             with suppress(NotFoundError, FileNotFoundError):
                 obstore.delete(self._backend, key)
 
-    async def open_writer(self, key: str) -> "ObstoreWriter":
+    async def open_writer(self, key: str, parts_at_once: int = UPLOADS_AT_ONCE) -> "ObstoreWriter":
         writer = await self._run(
-            lambda: obstore.open_writer(self._backend, key, buffer_size=PART_BYTES, max_concurrency=UPLOADS_AT_ONCE),
+            lambda: obstore.open_writer(self._backend, key, buffer_size=PART_BYTES, max_concurrency=parts_at_once),
             f"begin {key}",
         )
         return ObstoreWriter(self._run, writer, key)

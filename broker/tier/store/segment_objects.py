@@ -38,11 +38,13 @@ from trioka.protocol.remote_segment.object_key import TopicIdPartition
 from trioka.storage.files.checkpoint import EpochEntry
 from trioka.storage.files.disk import Disk
 from trioka.storage.log import Log
-from trioka.storage.segments.batch_scan import scan
+from trioka.storage.recovery.producers_at import KnownProducers, SegmentFile, snapshot_at_end
+from trioka.storage.segments.batch_scan import NO_EPOCH, BadBatch, scan
 from trioka.storage.segments.txn_index import AbortedTransaction
 
-from .object_store import PART_BYTES, ObjectStore
-from .producers_at import SegmentFile, snapshot_at_end
+from .object_store import PART_BYTES, UPLOADS_AT_ONCE, ObjectStore, ObjectWriter
+
+EARLY_PARTS_AT_ONCE: Final = 1  # in flight, of a segment that is still written: each holds PART_BYTES
 
 _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
@@ -106,23 +108,20 @@ def files_of(log: Log, base_offset: int) -> SegmentFiles:
     )
 
 
-def describe(files: SegmentFiles) -> Described:
-    """Reads and checks the whole segment. Raises BadBatch for damage, OSError or KafkaError if it cannot be read.
-    Blocks."""
-    scanned = _Scan(files.base_offset, files.index_interval_bytes)
-    file = files.disk.open(files.path)
-    try:
-        for each in scan(file, end=files.size, base_offset=files.base_offset, limit=files.next_offset):
-            scanned.add(each.position, each.header)
-    finally:
-        file.close()
+def describe(files: SegmentFiles, scanned: "Scan | None" = None, known: KnownProducers | None = None) -> Described:
+    """Reads and checks the segment, but for the beginning that was scanned already. Raises BadBatch for damage, OSError
+    or KafkaError if it cannot be read; NoProducerSnapshot if only `known` producers can help. Blocks."""
+    scanned = scanned or Scan(files.base_offset, files.index_interval_bytes)
+    scanned.read(files.disk, files.path, files.size, files.next_offset)
+    if scanned.position != files.size:
+        raise BadBatch(scanned.position, f"ends behind {files.next_offset}, the end of the segment")
     scanned.end()
     aborted = [RemoteAborted(*entry) for entry in files.aborted]
     indexes = SegmentIndexes(
         offset=bytes(scanned.offsets),
         timestamp=bytes(scanned.times),
         producer_snapshot=snapshot_at_end(
-            files.disk, dirname(files.path), files.local, begins_empty=files.begins_empty
+            files.disk, dirname(files.path), files.local, begins_empty=files.begins_empty, known=known
         ),
         leader_epoch=encode_leader_epochs([LeaderEpoch(*entry) for entry in files.epochs]),
         transaction=encode_transactions(aborted) if aborted else None,
@@ -138,10 +137,13 @@ def describe(files: SegmentFiles) -> Described:
     )
 
 
-class _Scan:
-    """Collects what indexes and manifest say about the batches."""
+class Scan:
+    """Collects what indexes and manifest say about the batches, from the first one on."""
 
     def __init__(self, base_offset: int, interval_bytes: int) -> None:
+        self.position = 0  # up to here the segment was read
+        self.next_offset = base_offset
+        self._epoch = NO_EPOCH
         self.offsets, self.times = bytearray(), bytearray()
         self.records = self.batches = self.control_batches = 0
         self.codecs: set[Codec] = set()
@@ -154,7 +156,28 @@ class _Scan:
         self._indexed_ms = -1
         self._first = True
 
-    def add(self, position: int, header: BatchHeader) -> None:
+    def read(self, disk: Disk, path: str, size: int, end_offset: int) -> None:
+        """Goes on with the batches before the offset, and before this size of the file. Raises BadBatch. Blocks."""
+        file = disk.open(path)
+        try:
+            batches = scan(
+                file,
+                end=size,
+                base_offset=self._base,
+                position=self.position,
+                last_offset=self.next_offset - 1,
+                epoch=self._epoch,
+            )
+            for each in batches:
+                if each.header.next_offset > end_offset:
+                    break
+                self._add(each.position, each.header)
+                self.position, self.next_offset = each.position + each.header.size, each.header.next_offset
+                self._epoch = max(self._epoch, each.header.leader_epoch)
+        finally:
+            file.close()
+
+    def _add(self, position: int, header: BatchHeader) -> None:
         if self._since_entry > self._interval:
             self.offsets += _OFFSET_ENTRY.pack(header.last_offset - self._base, position)
             self._add_time()
@@ -237,32 +260,71 @@ def tombstone_of(
     )
 
 
-async def upload_data(store: ObjectStore, key: str, files: SegmentFiles, limiter: trio.CapacityLimiter) -> int:
-    """Uploads the segment, read in parts of PART_BYTES; returns its CRC-32C. Raises SegmentGone if the file became
-    shorter meanwhile: the log was truncated."""
-    checksum = 0
-    writer = None
-    file = await trio.to_thread.run_sync(files.disk.open, files.path, limiter=limiter)
-    try:
-        for position in range(0, files.size, PART_BYTES):
-            size = min(PART_BYTES, files.size - position)
-            part = await trio.to_thread.run_sync(file.read, position, size, limiter=limiter)
-            if len(part) != size:
-                raise SegmentGone(f"{files.path} ends before byte {position + size}")
-            checksum = _continued_crc(part, checksum)
-            if files.size <= PART_BYTES:
-                await store.put(key, part)
-                return checksum
-            writer = writer or await store.open_writer(key)
-            await writer.write(part)
-        assert writer is not None, "a segment has records"
-        await writer.close()
-        writer = None
-        return checksum
-    finally:
+class Upload:
+    """The data of a segment on its way to the object store, in parts of PART_BYTES; it may begin while the segment is
+    still written."""
+
+    def __init__(self, store: ObjectStore, key: str, limiter: trio.CapacityLimiter) -> None:
+        self.key: Final = key
+        self.sent_bytes = 0
+        self.checksum = 0  # CRC-32C of what was sent
+        self._store = store
+        self._limiter = limiter
+        self._writer: ObjectWriter | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """It was begun in the store, and neither completed nor abandoned."""
+        return self._writer is not None
+
+    async def send(self, disk: Disk, path: str, end: int, *, whole_parts: int = 0) -> None:
+        """Sends the file up to this position; if `whole_parts` is set, only so far as parts of this size reach. Raises
+        SegmentGone if the file became shorter meanwhile: the log was truncated."""
+        part_bytes = whole_parts or PART_BYTES
+        file = await trio.to_thread.run_sync(disk.open, path, limiter=self._limiter)
+        try:
+            while self.sent_bytes < end:
+                size = min(part_bytes, end - self.sent_bytes)
+                if whole_parts and size < part_bytes:
+                    return
+                part = await trio.to_thread.run_sync(file.read, self.sent_bytes, size, limiter=self._limiter)
+                if len(part) != size:
+                    raise SegmentGone(f"{path} ends before byte {self.sent_bytes + size}")
+                self.checksum = _continued_crc(part, self.checksum)
+                if size == end and not whole_parts:
+                    await self._store.put(self.key, part)
+                else:
+                    if self._writer is None:
+                        at_once = EARLY_PARTS_AT_ONCE if whole_parts else UPLOADS_AT_ONCE
+                        self._writer = await self._store.open_writer(self.key, at_once)
+                    await self._writer.write(part)
+                self.sent_bytes += size
+        finally:
+            file.close()
+
+    async def complete(self, files: SegmentFiles) -> None:
+        """Sends the rest of the closed segment. The object exists when this returns."""
+        if self.sent_bytes > files.size:
+            raise SegmentGone(f"{files.path} has {files.size} bytes, and {self.sent_bytes} are uploaded")
+        await self.send(files.disk, files.path, files.size)
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.close()
+
+    def abandon(self) -> None:
+        """Never complete it."""
+        writer, self._writer = self._writer, None
         if writer is not None:
             writer.abandon()
-        file.close()
+
+    async def remove(self) -> None:
+        """The library cannot abort an upload in parts, which would leave them in the bucket, where no listing shows
+        them. So the upload is completed, and the object deleted: if that fails, a sweep finds an object without a
+        record. Raises ObjectStoreError."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            await writer.close()
+            await self._store.delete([self.key])
 
 
 _continued_crc: Final = cast("Callable[[bytes, int], int]", crc32c)  # the compiled function takes a start value

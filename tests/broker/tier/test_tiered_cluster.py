@@ -394,3 +394,16 @@ async def test_a_broker_does_not_use_a_store_without_conditional_writes(tmp_path
             async with running_broker(tmp_path, **settings) as broker:  # a store that is slow is tried again
                 await broker.stopped.wait()
         assert failed.group_contains(LogDirectoriesOffline, match="does not honour conditional writes")
+
+
+@on_cluster
+async def test_a_sweep_of_a_cluster_without_tiered_topics_leaves_everything(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    async with running_cluster(tmp_path, nodes=1, **tiered(store)) as cluster:
+        await cluster.until(lambda: tier_of(cluster[1]).is_running)
+        key = f"t-{uuid_text(bytes(range(16)))}/0/{0:020d}-{IDS[0]}.log"
+        (store / key).parent.mkdir(parents=True)
+        (store / key).write_bytes(b"of another cluster")
+        utime(store / key, (1, 1))
+        assert await tier_of(cluster[1]).sweep.sweep() == 0
+        assert key in objects(store)

@@ -11,8 +11,10 @@ from support.replicated_topics import TOPIC, fetch, leader, partition, replica, 
 from support.tiered_topics import (
     closed_end,
     create_tiered,
+    everything,
     fill,
     finished,
+    reassign,
     tier_of,
     tiered,
     tiered_end,
@@ -23,7 +25,6 @@ from trioka.broker.metrics.tier import tier_readings
 from trioka.broker.tier.tiered_storage import TieredStorage
 from trioka.protocol.batch import headers
 from trioka.protocol.errors import NONE, KafkaStorageError, OffsetOutOfRange
-from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from trioka.protocol.messages.delete_records import DeleteRecordsRequest
 from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.list_offsets import ListOffsetsRequest
@@ -36,35 +37,12 @@ ALONE: dict[str, object] = {
 }
 
 
-async def everything(cluster: Cluster, node: int, start: int = 0) -> bytes:
-    """All batches from an offset on, as fetches return them."""
-    end, found, offset = replica(cluster, node).log.high_watermark, b"", start
-    while offset < end:
-        result = await fetch(cluster, node, offset)
-        assert result.error_code == NONE, result
-        data = bytes(result.records or b"")
-        for header in headers(data):
-            assert header.base_offset <= offset <= header.last_offset, "no gap, and nothing twice"
-            offset = header.next_offset
-        found += data
-    return found
-
-
 async def until_local_is_deleted(cluster: Cluster, nodes: tuple[int, ...] = (1,)) -> int:
     node = await wait_leader(cluster)
     await cluster.until(lambda: tiered_end(cluster, node) >= closed_end(cluster, node) > 0)
     end = closed_end(cluster, node)
     await cluster.until(lambda: all(replica(cluster, each).log.local_log_start_offset == end for each in nodes))
     return end
-
-
-async def reassign(cluster: Cluster, nodes: list[int]) -> None:
-    wanted = AlterPartitionReassignmentsRequest.Topic.Partition(partition_index=0, replicas=nodes)
-    topic = AlterPartitionReassignmentsRequest.Topic(name=TOPIC, partitions=[wanted])
-    request = AlterPartitionReassignmentsRequest(timeout_ms=10_000, topics=[topic])
-    async with cluster.asking(nodes[0]) as connection:
-        response = await connection.ask(request, 0)
-    assert (response.error_code, response.responses[0].partitions[0].error_code) == (NONE, NONE), response
 
 
 async def list_offset(cluster: Cluster, node: int, timestamp: int, version: int = 11) -> tuple[int, int, int, int]:

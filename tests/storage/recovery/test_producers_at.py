@@ -6,13 +6,13 @@ import pytest
 from mutants.plant import Rule, assert_noticed
 from support.log_fixtures import DIRECTORY, NOW_MS, batch, open_log
 
-from trioka.broker.tier.store import producers_at
 from trioka.protocol.batch import build_marker
 from trioka.protocol.errors import KafkaStorageError
 from trioka.protocol.record import EndTxnMarker
 from trioka.protocol.remote_segment.indexes import decode_open_transactions
 from trioka.storage.append_validation import AppendOrigin
 from trioka.storage.log import Log
+from trioka.storage.recovery import producers_at
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 
