@@ -28,7 +28,7 @@ MEMBER_ID_REQUIRED = 79
 PROTOCOL = "range"
 
 
-class Answered(NamedTuple):
+class Responses(NamedTuple):
     answers: dict[int, Any]
     seconds: float
 
@@ -47,7 +47,7 @@ class MemberConnections:
         for one in self._sockets:
             one.close()
 
-    def ask(self, requests: Mapping[int, Request] | Sequence[Request], version: int) -> Answered:
+    def ask(self, requests: Mapping[int, Request] | Sequence[Request], version: int) -> Responses:
         """Send requests and return the responses, by the number of the connection."""
         requested = dict(requests) if isinstance(requests, Mapping) else dict(enumerate(requests))
         frames = _frames(requested, version)
@@ -55,7 +55,7 @@ class MemberConnections:
         self._send(frames)
         heard = self._hear(set(requested), ANSWER_SECONDS)
         seconds = time.perf_counter() - started
-        return Answered(_answers(requested, version, heard), seconds)
+        return Responses(_answers(requested, version, heard), seconds)
 
     def say(self, requests: Mapping[int, Request], version: int) -> None:
         self._send(_frames(requests, version))

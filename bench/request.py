@@ -151,13 +151,13 @@ class Bench:
         connection.outgoing.clear()
         connection.outgoing_bytes = 0
 
-    def whole(self, requests: list[bytes], *, by_the_usual_road: bool = False) -> float:
+    def whole(self, requests: list[bytes], *, by_the_general_path: bool = False) -> float:
         """`requests` are handled one by one; each may contain several. The general path uses no fast path."""
         connection = self.connection
 
         def work() -> None:
             for request in requests:
-                if by_the_usual_road:
+                if by_the_general_path:
                     connection._fast_path = None
                     connection._last_topic = (-1, "", b"")
                 self.say(request)
@@ -265,7 +265,7 @@ def measure_produce(bench: Bench) -> None:
             {
                 f"whole, {at_once} requests received at once": bench.whole([burst] * REPEAT) / at_once,
                 "whole, one request received at a time": bench.whole([message] * 200),
-                "the same by the usual road": bench.whole([message] * 200, by_the_usual_road=True),
+                "the same by the usual road": bench.whole([message] * 200, by_the_general_path=True),
             },
             bench.steps(
                 produce(batch),
@@ -334,7 +334,7 @@ def measure_fetch(bench: Bench) -> None:
             {
                 "whole, one request received at a time": bench.whole(messages),
                 "the same in a session": in_session(bench, offsets, max_bytes),
-                "the same without one, by the usual road": bench.whole(messages, by_the_usual_road=True),
+                "the same without one, by the usual road": bench.whole(messages, by_the_general_path=True),
             },
             bench.steps(
                 request,

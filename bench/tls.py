@@ -41,7 +41,7 @@ BULK_BYTES = 900_000
 TOPIC = "stored"
 
 
-class Place(NamedTuple):
+class _Server(NamedTuple):
     address: str
     pid: int
     tls: bool
@@ -124,7 +124,7 @@ def trioka(folder: Path, settings: dict[str, object]) -> Iterator[int]:
 
 
 @contextmanager
-def nodes(folder: Path) -> Iterator[dict[str, Place]]:
+def nodes(folder: Path) -> Iterator[dict[str, _Server]]:
     store = certificate(folder)
     plain, secured = _free_ports(2)
     kafka = TlsKafka(folder, store)
@@ -132,9 +132,9 @@ def nodes(folder: Path) -> Iterator[dict[str, Place]]:
         kafka.start()
         with trioka(folder, listeners(plain, secured, 0, store)) as pid:
             yield {
-                OURS: Place(f"127.0.0.1:{secured}", pid, True),
-                THEIRS: Place(f"127.0.0.1:{kafka.secured_port}", kafka.pid, True),
-                PLAIN: Place(f"127.0.0.1:{plain}", pid, False),
+                OURS: _Server(f"127.0.0.1:{secured}", pid, True),
+                THEIRS: _Server(f"127.0.0.1:{kafka.secured_port}", kafka.pid, True),
+                PLAIN: _Server(f"127.0.0.1:{plain}", pid, False),
             }
     finally:
         kafka.close()
@@ -143,7 +143,7 @@ def nodes(folder: Path) -> Iterator[dict[str, Place]]:
 Figures = dict[str, float]  # by name, of one measure
 
 
-def bulk(command: str, place: Place, options: dict[str, object], seconds: float) -> Figures:
+def bulk(command: str, place: _Server, options: dict[str, object], seconds: float) -> Figures:
     more: dict[str, object] = {"topic": TOPIC, "copy": True} if command == "fetch" else {}
     wanted = {"address": place.address, "pid": place.pid, "tls": place.tls, "seconds": seconds, **options, **more}
     found = run_load(command, wanted, seconds=seconds)
@@ -153,14 +153,14 @@ def bulk(command: str, place: Place, options: dict[str, object], seconds: float)
     return {"MB/s": size / lasted / 1e6, "CPU s/GB": cpu / size * GB}
 
 
-def handshakes(place: Place, seconds: float) -> Figures:
+def handshakes(place: _Server, seconds: float) -> Figures:
     options = {"address": place.address, "pid": place.pid, "tls": place.tls, "seconds": seconds, "rate": 0}
     found = run_load("handshake", {**options, "connections": 4}, seconds=seconds)
     count = found["per_second"] * found["seconds"]
     return {"connects/s": found["per_second"], "CPU ms each": found["broker_cpu_seconds"] / count * 1000}
 
 
-def latency_under_handshakes(place: Place, seconds: float) -> Figures:
+def latency_under_handshakes(place: _Server, seconds: float) -> Figures:
     """The p99 of a client, without and with connection attempts of 16 other clients."""
     common = {"address": place.address, "tls": place.tls}
     wanted = {**common, "rate": QUIET_RATE, "seconds": seconds, "warmup": 0.5}
@@ -190,7 +190,7 @@ def anonymous_bytes(pid: int) -> int:
     return 0
 
 
-def memory(place: Place, count: int, requests: tuple[bytes, ...]) -> Figures:
+def memory(place: _Server, count: int, requests: tuple[bytes, ...]) -> Figures:
     """KB of the broker per connection, after these requests on each."""
     host, _, port = place.address.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -213,8 +213,8 @@ def hello() -> bytes:
     return (10).to_bytes(4) + bytes.fromhex("0012 0000 00000001 ffff")
 
 
-def measures(seconds: float) -> dict[str, Callable[[Place], Figures]]:
-    def row(command: str, options: dict[str, object]) -> Callable[[Place], Figures]:
+def measures(seconds: float) -> dict[str, Callable[[_Server], Figures]]:
+    def row(command: str, options: dict[str, object]) -> Callable[[_Server], Figures]:
         return lambda place: bulk(command, place, options, seconds)
 
     large = framed(produce(a_batch(1, BULK_BYTES), TOPIC), PRODUCE_VERSION)
@@ -262,8 +262,8 @@ def main() -> None:
 def report(
     title: str,
     taken: dict[str, list[Figures]],
-    places: dict[str, Place],
-    measure: Callable[[Place], Figures],
+    places: dict[str, _Server],
+    measure: Callable[[_Server], Figures],
     rounds: int,
 ) -> None:
     for _ in range(rounds):

@@ -65,7 +65,7 @@ from .fastpath.coalescer import ProduceCoalescer
 from .logs.recovery_report import log_recovery
 from .membership.identity import Identity
 from .membership.lifecycle import Membership
-from .membership.log_directories import LogDirectoriesOffline, Opened, fatal_reason, of_partitions, open_directories
+from .membership.log_directories import LogDirectoriesOffline, LogDirs, fatal_reason, of_partitions, open_directories
 from .metadata.response_cache import MetadataResponseCache
 from .metadata.schema_ids import schema_ids_of
 from .network.admission import Admission
@@ -124,7 +124,7 @@ class Broker:
         self.random = random
         self.supported_features: dict[str, FeatureRange] = dict(SUPPORTED)
         self.schema_ids = schema_ids_of(config, clock.now)
-        self.partitions = Partitions(self._is_elsewhere)
+        self.partitions = Partitions(self._has_other_replicas)
         self.purgatory = Purgatory()
         self.producer_ids = ProducerIds(self._allocate_producer_ids)
         self.fetch_sessions = FetchSessions(
@@ -207,7 +207,7 @@ class Broker:
         topic = self.metadata.topics.by_id(topic_id)
         return None if topic is None else topic.name
 
-    def _is_elsewhere(self, topic: str, topic_id: bytes, index: int) -> bool:
+    def _has_other_replicas(self, topic: str, topic_id: bytes, index: int) -> bool:
         """Whether other brokers have the partition and this one does not."""
         topics = self.metadata.topics
         found = topics.by_name(topic) if topic else topics.by_id(topic_id)
@@ -401,7 +401,7 @@ class Broker:
         """The same for the controller's listeners."""
         return {endpoint.name: (endpoint.host, endpoint.port) for endpoint in self.quorum.endpoints}
 
-    def _open_directories(self) -> Opened:
+    def _open_directories(self) -> LogDirs:
         return open_directories(self._disk, self.config, self.node, self.clock, self.random, self._offline)
 
     def _close_directories(self) -> None:
@@ -569,7 +569,9 @@ class Broker:
     async def _allocate_producer_ids(self) -> ProducerIdBlock:
         request = AllocateProducerIdsRequest(broker_id=self.node_id, broker_epoch=self.broker_epoch)
         try:
-            response: Any = await self.controller.ask(request, timeout_s=self.config[REQUEST_TIMEOUT_MS] / 1000)
+            response: Any = await self.controller.send_request(
+                request, timeout_s=self.config[REQUEST_TIMEOUT_MS] / 1000
+            )
             if response.error_code != NONE:
                 raise error_class(response.error_code)()
         except KafkaError as error:

@@ -116,7 +116,7 @@ def _leader(kafka: Kafka, job: Job) -> Any:
 
 def _send(connection: Any, request: ProduceRequest, version: int) -> None:
     if request.acks == 0:
-        connection.say(request, version)  # acks=0: no response
+        connection.send(request, version)  # acks=0: no response
         return
     result = connection.ask(request, version).responses[0].partition_responses[0]
     if result.error_code != NONE:

@@ -75,7 +75,7 @@ def delete_acls(metadata: Metadata, filters: Sequence[AclFilter]) -> Decision[De
 
 
 def _matching(metadata: Metadata, acl_filter: AclFilter) -> tuple[AccessRule, ...]:
-    if not acl_filter.is_about_known:
+    if not acl_filter.has_known_types:
         raise InvalidRequest("the filter names a type, pattern, operation or permission that is not known")
     return tuple(rule for rule in metadata.access.acls if acl_filter.matches(rule))
 

@@ -127,7 +127,7 @@ class AclFilter:
     permission_type: int = ANY
 
     @property
-    def is_about_known(self) -> bool:
+    def has_known_types(self) -> bool:
         """Whether all of its numbers mean something."""
         return (
             (self.resource_type == ANY or self.resource_type in KINDS)

@@ -31,7 +31,7 @@ IMPLIED_BY: Final[Mapping[AclOperation, frozenset[int]]] = MappingProxyType(
     }
 )
 # A pseudo resource: its rules apply to every resource that has no rule of its own.
-SOME_NAME: Final = "hardcode"
+ANY_RESOURCE_NAME: Final = "hardcode"
 
 
 class Requester(NamedTuple):
@@ -68,7 +68,7 @@ class Authorizer:
         has_rules = False
         for rule in acls.about(kind, name):
             has_rules = True
-            if _counts(rule, requester, operation):
+            if _applies(rule, requester, operation):
                 if rule.permission_type == AclPermission.ALLOW:
                     allowed_by = rule
                 else:
@@ -82,15 +82,15 @@ class Authorizer:
     ) -> AuthorizationResult:
         """Whether a resource of this type may exist on which the operation is allowed. An ALLOW rule counts unless a
         DENY rule covers all of it: the same name, or the same prefix or a shorter one."""
-        some = self.authorize(acls, requester, operation, kind, SOME_NAME)
+        some = self.authorize(acls, requester, operation, kind, ANY_RESOURCE_NAME)
         if some.allowed:
             return some
         assert acls is not None
         allowing: list[AccessRule] = []
         denied: set[tuple[int, str]] = set()
         for rule in acls:
-            is_asked = rule.operation in (operation, AclOperation.ALL)  # here nothing is implied
-            if rule.resource_type != kind or not is_asked or not _is_for(rule, requester):
+            has_operation = rule.operation in (operation, AclOperation.ALL)  # here nothing is implied
+            if rule.resource_type != kind or not has_operation or not _matches_requester(rule, requester):
                 continue
             if rule.permission_type == AclPermission.ALLOW:
                 allowing.append(rule)
@@ -99,20 +99,20 @@ class Authorizer:
                     return AuthorizationResult(False, rule)
                 denied.add((rule.pattern_type, rule.resource_name))
         for rule in allowing:
-            if not _is_outweighed(rule, denied):
+            if not _is_overridden(rule, denied):
                 return AuthorizationResult(True, rule)
         return NO_RULE
 
 
-def _counts(rule: AccessRule, requester: Requester, operation: AclOperation) -> bool:
-    if not _is_for(rule, requester):
+def _applies(rule: AccessRule, requester: Requester, operation: AclOperation) -> bool:
+    if not _matches_requester(rule, requester):
         return False
     if rule.operation in (operation, AclOperation.ALL):
         return True
     return rule.permission_type == AclPermission.ALLOW and rule.operation in IMPLIED_BY.get(operation, ())
 
 
-def _is_for(rule: AccessRule, requester: Requester) -> bool:
+def _matches_requester(rule: AccessRule, requester: Requester) -> bool:
     if rule.principal not in (requester.principal, ALL_THROTTLED):
         return False
     if rule.host in (requester.host, WILDCARD):
@@ -120,7 +120,7 @@ def _is_for(rule: AccessRule, requester: Requester) -> bool:
     return rule.permission_type != AclPermission.ALLOW and is_address_of(requester.host, rule.host)
 
 
-def _is_outweighed(rule: AccessRule, denied: set[tuple[int, str]]) -> bool:
+def _is_overridden(rule: AccessRule, denied: set[tuple[int, str]]) -> bool:
     name = rule.resource_name
     if rule.pattern_type == PatternType.LITERAL:
         if name == WILDCARD:

@@ -15,39 +15,39 @@ from typing import Final
 from .brokers import Broker, Brokers
 
 NOTHING_SEEN: Final = -1
-LOOKS_PER_SESSION: Final = 8  # checks per session timeout; a late check shows that this node was paused
+CHECKS_PER_SESSION: Final = 8  # checks per session timeout; a late check shows that this node was paused
 
 
 class BrokerSessions:
     def __init__(self, brokers: Iterable[Broker], timeout_s: float, now: float) -> None:
         self.timeout_s = timeout_s
-        self._looked = now
-        self._heard = {broker.broker_id: now for broker in brokers}
+        self._checked = now
+        self._last_heartbeat = {broker.broker_id: now for broker in brokers}
         self._offsets: dict[int, int] = {}  # metadata offset that each broker has reached
         self._leaving: dict[int, int] = {}  # brokers in controlled shutdown, with the offset of the record
 
     @property
     def check_interval_s(self) -> float:
-        return self.timeout_s / LOOKS_PER_SESSION
+        return self.timeout_s / CHECKS_PER_SESSION
 
     def begin(self, broker_id: int, now: float) -> None:
         """A broker has registered: the state of its previous registration is dropped."""
-        self._heard[broker_id] = now
+        self._last_heartbeat[broker_id] = now
         self._offsets.pop(broker_id, None)
         self._leaving.pop(broker_id, None)
 
     def on_heartbeat(self, broker_id: int, offset: int, now: float) -> None:
         """A heartbeat with the broker's current epoch."""
-        self._heard[broker_id] = now
+        self._last_heartbeat[broker_id] = now
         self._offsets[broker_id] = offset
 
     def look(self, now: float) -> None:
         """Called every `check_interval_s`. If the call is late, heartbeats were late as well."""
-        late = now - self._looked - self.check_interval_s
+        late = now - self._checked - self.check_interval_s
         if late > self.check_interval_s:
-            for broker_id in self._heard:
-                self._heard[broker_id] = min(now, self._heard[broker_id] + late)
-        self._looked = now
+            for broker_id in self._last_heartbeat:
+                self._last_heartbeat[broker_id] = min(now, self._last_heartbeat[broker_id] + late)
+        self._checked = now
 
     def is_alive(self, brokers: Brokers, broker_id: int, now: float) -> bool:
         """Whether the id is in use, so that another process with this id must wait."""
@@ -58,11 +58,15 @@ class BrokerSessions:
         """The broker with the longest silence, if its session has expired. One at a time: the caller fences it before
         the next call."""
         self.look(now)  # the last check may be long ago: decisions of the controller wait for a quorum
-        silent = [broker.broker_id for broker in brokers if not broker.fenced and self._is_over(broker.broker_id, now)]
-        return min(silent, key=lambda broker_id: (self._heard.get(broker_id, now), broker_id), default=None)
+        without_heartbeat = [
+            broker.broker_id for broker in brokers if not broker.fenced and self._is_over(broker.broker_id, now)
+        ]
+        return min(
+            without_heartbeat, key=lambda broker_id: (self._last_heartbeat.get(broker_id, now), broker_id), default=None
+        )
 
     def _is_over(self, broker_id: int, now: float) -> bool:
-        return now - self._heard.setdefault(broker_id, now) > self.timeout_s
+        return now - self._last_heartbeat.setdefault(broker_id, now) > self.timeout_s
 
     def leaves(self, broker_id: int, offset: int) -> None:
         """A broker is in controlled shutdown, and its records end with this offset. The first call counts: later

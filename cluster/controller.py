@@ -18,7 +18,7 @@ from . import bootstrap, broker_changes, elections
 from .decision import Decision, ItemResult
 from .metadata import Metadata
 from .metadata_log import MetadataRecord
-from .quotas import ChargeMutations, charge_nobody
+from .quotas import ChargeMutations, no_mutation_charge
 from .settings import ControllerSettings
 
 if TYPE_CHECKING:
@@ -75,14 +75,14 @@ class Controller:
         topics: "Sequence[CreateTopicsRequest.Topic]",
         *,
         validate_only: bool = False,
-        charge: ChargeMutations = charge_nobody,
+        charge: ChargeMutations = no_mutation_charge,
     ) -> "Decision[CreatedTopic]":
         from . import topic_changes
 
         return topic_changes.create_topics(self.metadata, self.settings, self.random, topics, validate_only, charge)
 
     def delete_topics(
-        self, topics: "Sequence[DeleteTopicsRequest.Topic]", *, charge: ChargeMutations = charge_nobody
+        self, topics: "Sequence[DeleteTopicsRequest.Topic]", *, charge: ChargeMutations = no_mutation_charge
     ) -> "Decision[DeletedTopic]":
         from . import topic_changes
 
@@ -93,7 +93,7 @@ class Controller:
         topics: "Sequence[CreatePartitionsRequest.Topic]",
         *,
         validate_only: bool = False,
-        charge: ChargeMutations = charge_nobody,
+        charge: ChargeMutations = no_mutation_charge,
     ) -> "Decision[PartitionsReply]":
         from . import topic_changes
 

@@ -52,10 +52,10 @@ UNKNOWN: Final = -1  # an offset that is not known yet
 ANY_BROKER_EPOCH: Final = -1  # of a follower that is too old to send its own
 NEVER: Final = float("-inf")
 
-NOTHING_CHANGED: Final[tuple[type[KafkaError], ...]] = (IneligibleReplica, OperationNotAttempted)
+DEFINITE_REFUSALS: Final[tuple[type[KafkaError], ...]] = (IneligibleReplica, OperationNotAttempted)
 """Refusals after which the controller and the leader agree on the partition: the proposal is not sent again."""
 
-METADATA_WILL_TELL: Final[tuple[type[KafkaError], ...]] = (
+STALE_REFUSALS: Final[tuple[type[KafkaError], ...]] = (
     FencedLeaderEpoch,
     InvalidRequest,
     InvalidUpdateVersion,
@@ -321,10 +321,10 @@ class LeaderState:
         metadata update comes, the union of both ISRs applies."""
         if proposal is not self.proposal:
             return False
-        if isinstance(error, NOTHING_CHANGED):
+        if isinstance(error, DEFINITE_REFUSALS):
             self.proposal = None
             return False
-        return not isinstance(error, METADATA_WILL_TELL)
+        return not isinstance(error, STALE_REFUSALS)
 
 
 # --- damage

@@ -76,8 +76,8 @@ class Purgatory:
         self._deadlines_sweep_at = SWEEP_AT_LEAST
         self._waiting = 0
         self._watchers: dict[Hashable, list[Watcher]] = {}
-        self._touched: dict[Hashable, None] = {}  # in the order in which they are to be looked at
-        self._is_looking = False
+        self._notified: dict[Hashable, None] = {}  # in the order of completion
+        self._is_completing = False
         self._is_held = False
 
     def __len__(self) -> int:
@@ -102,11 +102,11 @@ class Purgatory:
     def notify(self, key: Hashable) -> None:
         """Something changed under `key`. The operations there are tried before this returns, unless a notification is
         running (then after it) or a round is held (then at its end)."""
-        if key not in self._queues and key not in self._watchers and not self._is_looking:
+        if key not in self._queues and key not in self._watchers and not self._is_completing:
             return
-        self._touched[key] = None
-        if not (self._is_looking or self._is_held):
-            self._look_at_touched()
+        self._notified[key] = None
+        if not (self._is_completing or self._is_held):
+            self._complete_notified()
 
     def hold(self) -> None:
         """From now on notifications are collected."""
@@ -115,23 +115,23 @@ class Purgatory:
     def release(self) -> None:
         """The waiters under all keys that were notified since `hold` look."""
         self._is_held = False
-        if self._touched and not self._is_looking:
-            self._look_at_touched()
+        if self._notified and not self._is_completing:
+            self._complete_notified()
 
-    def _look_at_touched(self) -> None:
-        touched = self._touched
-        self._is_looking = True
+    def _complete_notified(self) -> None:
+        notified = self._notified
+        self._is_completing = True
         try:
-            while touched:
-                keys = tuple(touched)
-                touched.clear()
-                self._tell_watchers(keys)
+            while notified:
+                keys = tuple(notified)
+                notified.clear()
+                self._notify_watchers(keys)
                 for key in keys:
-                    self._look(key)
+                    self._complete(key)
         finally:
-            self._is_looking = False
+            self._is_completing = False
 
-    def _tell_watchers(self, keys: Iterable[Hashable]) -> None:
+    def _notify_watchers(self, keys: Iterable[Hashable]) -> None:
         result: dict[Watcher, None] = {}
         for key in keys:
             for watcher in self._watchers.get(key, ()):
@@ -140,7 +140,7 @@ class Purgatory:
         for watcher in result:
             watcher.on_notified()
 
-    def _look(self, key: Hashable) -> None:
+    def _complete(self, key: Hashable) -> None:
         queue = self._queues.pop(key, None)
         if queue is None:
             return

@@ -24,7 +24,7 @@ ChargeMutations: TypeAlias = Callable[[int], None]
 ThrottlingQuotaExceeded if the client has used up its controller_mutation_rate."""
 
 
-def charge_nobody(partitions: int) -> None:
+def no_mutation_charge(partitions: int) -> None:
     """For changes without a client, and where there are no quotas."""
 
 

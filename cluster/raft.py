@@ -194,7 +194,7 @@ class Raft:
     def tick(self, now_ms: int) -> list[Action]:
         role = self.role
         if isinstance(role, Leader):
-            return self._lead_on(role, now_ms)
+            return self._continue_leading(role, now_ms)
         if now_ms < role.deadline_ms:
             return []
         if not self.is_voter:
@@ -202,7 +202,7 @@ class Raft:
             self.role = Unattached(deadline_ms=now_ms + self._settings.fetch_timeout_ms)
             return []
         if isinstance(role, Nominee) and not role.is_candidate and not self._is_alone:
-            self._step_back(now_ms)
+            self._abandon_candidacy(now_ms)
             return []
         return self._propose(now_ms)
 
@@ -210,7 +210,7 @@ class Raft:
         self.role = Nominee(is_candidate=False, deadline_ms=self._election_deadline(now_ms), granted={self.me})
         return self._request_votes(now_ms)
 
-    def _stand(self, now_ms: int) -> list[Action]:
+    def _become_candidate(self, now_ms: int) -> list[Action]:
         """A new epoch, in which this node has voted for itself."""
         saved = self._save(PersistentState(epoch=self.epoch + 1, voted=self.me))
         self.role = Nominee(is_candidate=True, deadline_ms=self._election_deadline(now_ms), granted={self.me})
@@ -220,7 +220,7 @@ class Raft:
         role = self.role
         assert isinstance(role, Nominee)
         if self._has_majority(role.granted):
-            return self._win(now_ms) if role.is_candidate else self._stand(now_ms)
+            return self._win(now_ms) if role.is_candidate else self._become_candidate(now_ms)
         request = RaftVoteRequest(
             candidate=self.me, epoch=self.epoch, end=self._log.end, is_pre_vote=not role.is_candidate
         )
@@ -237,7 +237,7 @@ class Raft:
     # -- votes ---------------------------------------------------------------------------------------------------------
 
     def on_vote_request(self, request: RaftVoteRequest, now_ms: int) -> tuple[RaftVoteResponse, list[Action]]:
-        actions = self._meet_epoch(request.epoch, now_ms)
+        actions = self._enter_epoch(request.epoch, now_ms)
         is_granted = request.epoch == self.epoch and self._would_vote(request)
         if is_granted and not request.is_pre_vote and self.persisted.voted is None:
             actions += self._save(PersistentState(epoch=self.epoch, voted=request.candidate))
@@ -263,7 +263,7 @@ class Raft:
         return self.persisted.leader_id is None and isinstance(role, Unattached | Nominee)
 
     def on_vote_response(self, response: RaftVoteResponse, now_ms: int) -> list[Action]:
-        actions = self._meet(response.epoch, response.leader_id, now_ms)
+        actions = self._on_leader_named(response.epoch, response.leader_id, now_ms)
         role = self.role
         if not isinstance(role, Nominee) or response.request_epoch != self.epoch or response.epoch != self.epoch:
             return actions
@@ -271,12 +271,12 @@ class Raft:
             return actions  # a response to an earlier request of this node
         (role.granted if response.is_granted else role.refused).add(response.voter)
         if self._has_majority(role.granted):
-            actions += self._win(now_ms) if role.is_candidate else self._stand(now_ms)
+            actions += self._win(now_ms) if role.is_candidate else self._become_candidate(now_ms)
         elif self._is_lost(role):
             if role.is_candidate:
                 self._back_off(role, now_ms)
             else:
-                self._step_back(now_ms)
+                self._abandon_candidacy(now_ms)
         return actions
 
     def on_vote_timeout(self, request: RaftVoteRequest, voter: ReplicaKey, now_ms: int) -> list[Action]:
@@ -295,7 +295,7 @@ class Raft:
         self._lost += 1
         self.role = replace(role, deadline_ms=min(role.deadline_ms, now_ms + self._random.randrange(longest_ms)))
 
-    def _step_back(self, now_ms: int) -> None:
+    def _abandon_candidacy(self, now_ms: int) -> None:
         """Too few would vote for this node. Perhaps its leader is well, and only this node was out of reach."""
         leader_id = self.persisted.leader_id
         if leader_id is not None and leader_id != self.me.id:
@@ -316,11 +316,11 @@ class Raft:
     # -- changes of the leader -----------------------------------------------------------------------------------------
 
     def on_begin_epoch(self, begun: BeginEpoch, now_ms: int) -> list[Action]:
-        return self._meet(begun.epoch, begun.leader.id, now_ms)
+        return self._on_leader_named(begun.epoch, begun.leader.id, now_ms)
 
     def on_end_epoch(self, ended: EndEpoch, now_ms: int) -> list[Action]:
         """The first preferred successor starts an election at once, the next a little later."""
-        actions = self._meet(ended.epoch, ended.leader_id, now_ms)
+        actions = self._on_leader_named(ended.epoch, ended.leader_id, now_ms)
         role = self.role
         if not isinstance(role, Follower) or ended.epoch != self.epoch or not self.is_voter:
             return actions
@@ -335,24 +335,24 @@ class Raft:
 
     def on_leader_known(self, epoch: int, leader_id: int | None, now_ms: int) -> list[Action]:
         """A response names the leader and its epoch."""
-        return self._meet(epoch, leader_id, now_ms)
+        return self._on_leader_named(epoch, leader_id, now_ms)
 
-    def _meet(self, epoch: int, leader_id: int | None, now_ms: int) -> list[Action]:
+    def _on_leader_named(self, epoch: int, leader_id: int | None, now_ms: int) -> list[Action]:
         """Another node named the leader of an epoch."""
-        actions = self._meet_epoch(epoch, now_ms)
+        actions = self._enter_epoch(epoch, now_ms)
         if epoch != self.epoch or leader_id is None or leader_id == self.me.id or self.leader_id is not None:
             return actions
         # Do not send a voter that looks for another leader back to the one that it has given up: voters that have not
         # timed out yet would keep a failed leader alive.
-        is_news = self.persisted.leader_id is None or not self.is_voter
-        if is_news and not isinstance(self.role, Leader | Resigned):
+        is_new_leader = self.persisted.leader_id is None or not self.is_voter
+        if is_new_leader and not isinstance(self.role, Leader | Resigned):
             voted = self.persisted.voted
             actions += self._save(PersistentState(epoch=epoch, leader_id=leader_id, voted=voted))
             self._lost = 0
             self.role = Follower(leader_id=leader_id, deadline_ms=now_ms + self._settings.fetch_timeout_ms)
         return actions
 
-    def _meet_epoch(self, epoch: int, now_ms: int) -> list[Action]:
+    def _enter_epoch(self, epoch: int, now_ms: int) -> list[Action]:
         """Enters a larger epoch, and leaves the former role."""
         if epoch <= self.epoch:
             return []
@@ -373,7 +373,7 @@ class Raft:
 
     # -- leading -------------------------------------------------------------------------------------------------------
 
-    def _lead_on(self, role: Leader, now_ms: int) -> list[Action]:
+    def _continue_leading(self, role: Leader, now_ms: int) -> list[Action]:
         if now_ms >= self._quorum_deadline(role):
             return self.resign(now_ms)
         if now_ms >= role.announced_ms + self._settings.fetch_timeout_ms // 2:
@@ -400,7 +400,7 @@ class Raft:
 
     def on_fetch_request(self, request: RaftFetchRequest, now_ms: int) -> tuple[RaftFetchResponse, list[Action]]:
         """The response to a replica that fetches from the end of its log."""
-        actions = self._meet_epoch(request.epoch, now_ms)
+        actions = self._enter_epoch(request.epoch, now_ms)
         role = self.role
         if not isinstance(role, Leader) or request.epoch != self.epoch:
             return RaftFetchResponse(leader_id=self.leader_id, epoch=self.epoch, is_refused=True), actions
@@ -499,7 +499,7 @@ class Raft:
 
     def on_fetch_response(self, response: RaftFetchResponse, request: RaftFetchRequest, now_ms: int) -> list[Action]:
         """Called before the records of the response are appended. They may be, if no other action is returned."""
-        actions = self._meet(response.epoch, response.leader_id, now_ms)
+        actions = self._on_leader_named(response.epoch, response.leader_id, now_ms)
         role = self.role
         is_current = response.epoch == request.epoch == self.epoch
         if response.is_refused or not is_current or not isinstance(role, Follower):
@@ -509,10 +509,10 @@ class Raft:
         if response.snapshot is not None:
             return [*actions, LoadSnapshot(snapshot=response.snapshot)]
         if response.diverging is not None:
-            return actions + self._cut(response.diverging)
+            return actions + self._truncate_diverged(response.diverging)
         return actions
 
-    def _cut(self, leaders: EpochAndOffset) -> list[Action]:
+    def _truncate_diverged(self, leaders: EpochAndOffset) -> list[Action]:
         """Where the logs diverge, at the latest: the leader's end of that epoch, or this node's if it is smaller. The
         next answer of the leader may name an earlier place."""
         ours = self._log.end_of_epoch(leaders.epoch)

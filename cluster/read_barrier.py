@@ -34,17 +34,17 @@ NO_READ: Final = 0  # numbers begin at 1
 class ReadBarrier:
     """Of one leader in one leader epoch."""
 
-    __slots__ = ("_confirmed", "_heard", "_leader_epoch")
+    __slots__ = ("_confirmed", "_followed", "_leader_epoch")
 
     def __init__(self, leader_epoch: int) -> None:
         self._leader_epoch = leader_epoch
-        self._heard: dict[int, int] = {}  # by follower: it has followed in this epoch after this read began
+        self._followed: dict[int, int] = {}  # by follower: it has followed in this epoch after this read began
         self._confirmed = NO_READ  # the controller has confirmed this epoch after this read began
 
     def note_fetch(self, broker_id: int, *, leader_epoch: int, answered: int) -> None:
         """Records a fetch of a follower, with the leader epoch that it has for this partition."""
         if leader_epoch == self._leader_epoch:
-            self._heard[broker_id] = max(self._heard.get(broker_id, NO_READ), answered)
+            self._followed[broker_id] = max(self._followed.get(broker_id, NO_READ), answered)
 
     def note_confirmed(self, *, leader_epoch: int, requested: int) -> None:
         """The controller has confirmed a leader epoch; `requested` is the newest read that had begun when the request
@@ -56,4 +56,4 @@ class ReadBarrier:
         """The possible leaders that may lead in a later epoch since before the read began."""
         if self._confirmed >= read:
             return set()
-        return {each for each in possible_leaders if self._heard.get(each, NO_READ) < read}
+        return {each for each in possible_leaders if self._followed.get(each, NO_READ) < read}

@@ -61,7 +61,7 @@ def alter(
             try:
                 topic, partition = _find(metadata, requested.name, target.partition_index)
                 if target.replicas is None:
-                    record = _call_off(metadata, settings, topic, partition)
+                    record = _cancel(metadata, settings, topic, partition)
                 else:
                     new_replicas = tuple(target.replicas)
                     record = _move(metadata, settings, topic, partition, new_replicas, allow_replication_factor_change)
@@ -135,7 +135,7 @@ def _move(
     return change_partition(topic.topic_id, partition, election_context(metadata, settings, topic, partition), target)
 
 
-def _call_off(
+def _cancel(
     metadata: Metadata, settings: ControllerSettings, topic: Topic, partition: Partition
 ) -> PartitionChangeRecord | None:
     if not partition.is_reassigning:

@@ -45,7 +45,7 @@ class Clients:
         """From now on requests of that name go over a connection with this login. Failure if it is refused."""
         if (earlier := self._open.pop(name, None)) is not None:
             earlier.close()
-        made = Connection(HOST, self.port, timeout_s=TIMEOUT_S, greet=login)
+        made = Connection(HOST, self.port, timeout_s=TIMEOUT_S, log_in=login)
         made.open()
         self._open[name] = made
 

@@ -24,10 +24,10 @@ from trioka.broker.config.key import (
     CLIENT_METRICS_KEYS,
     GROUP_KEYS,
     TOPIC_KEYS,
-    Entry,
+    ConfigEntry,
+    ConfigSynonym,
     Key,
     Resource,
-    Synonym,
 )
 from trioka.broker.config.layers import Config
 from trioka.broker.config.properties import parse_properties
@@ -217,7 +217,7 @@ def test_topics_are_taken_and_refused_as_by_apache_kafka() -> None:
 class Client(serving.Client):
     """What this file asks a broker."""
 
-    def describe(self, resource: Resource, name: str, keys: list[str] | None = None) -> dict[str, Entry]:
+    def describe(self, resource: Resource, name: str, keys: list[str] | None = None) -> dict[str, ConfigEntry]:
         query = DescribeConfigsRequest.Resource(resource_type=resource, resource_name=name, configuration_keys=keys)
         request = DescribeConfigsRequest(resources=[query], include_synonyms=True, include_documentation=True)
         deadline = time.monotonic() + 10
@@ -228,13 +228,13 @@ class Client(serving.Client):
             time.sleep(0.1)  # the topic is confirmed, but the broker has not heard of it yet
         assert result.error_code == 0, result
         return {
-            response.name: Entry(
+            response.name: ConfigEntry(
                 response.name,
                 response.value,
                 response.config_source,
                 response.is_sensitive,
                 response.read_only,
-                tuple(Synonym(synonym.name, synonym.value, synonym.source) for synonym in response.synonyms),
+                tuple(ConfigSynonym(synonym.name, synonym.value, synonym.source) for synonym in response.synonyms),
                 response.config_type,
                 None,
             )
@@ -304,7 +304,7 @@ class Judge:
             self.config = self.config.changed(broker=after) if name else self.config.changed(cluster=after)
 
 
-def without_words(entries: list[Entry]) -> dict[str, Entry]:
+def without_words(entries: list[ConfigEntry]) -> dict[str, ConfigEntry]:
     """By name, without the documentation, which is our own; each key has one, though."""
     for entry in entries:
         declared = entry.type != description.UNKNOWN_TYPE and not entry.name.startswith("listener.name.")
@@ -312,7 +312,7 @@ def without_words(entries: list[Entry]) -> dict[str, Entry]:
     return {entry.name: entry._replace(documentation=None) for entry in entries}
 
 
-def shown_alike(ours: Callable[[], dict[str, Entry]], theirs: Callable[[], dict[str, Entry]]) -> None:
+def shown_alike(ours: Callable[[], dict[str, ConfigEntry]], theirs: Callable[[], dict[str, ConfigEntry]]) -> None:
     """Kafka applies a change a moment after it has confirmed it."""
     deadline = time.monotonic() + 10
     while ours() != theirs() and time.monotonic() < deadline:
@@ -342,10 +342,10 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
 def test_a_running_broker_is_described_as_by_apache_kafka(judge: Judge) -> None:
     SET, DELETE, APPEND = ConfigOperation.SET, ConfigOperation.DELETE, ConfigOperation.APPEND
 
-    def broker() -> dict[str, Entry]:
+    def broker() -> dict[str, ConfigEntry]:
         return without_words(description.describe_broker(judge.config))
 
-    def all_brokers() -> dict[str, Entry]:
+    def all_brokers() -> dict[str, ConfigEntry]:
         return without_words(description.describe_all_brokers(judge.config))
 
     def check() -> None:

@@ -22,7 +22,7 @@ from trioka.protocol.record import Record
 from trioka.storage.layout import TopicPartition
 from trioka.storage.log_config import LogConfig
 from trioka.storage.offset_lookup import offset_for_timestamp, offset_of_max_timestamp
-from trioka.storage.producer_snapshot import Snapshot, decode, encode
+from trioka.storage.producer_snapshot import ProducerSnapshot, decode, encode
 
 Json = dict[str, Any]
 NEW_KEYS = 1_000_000  # keys that no record has yet: Kafka's cleaner, when it comes, has nothing to do
@@ -121,7 +121,7 @@ def contents(folder: Path) -> dict[str, str]:
 def _kafkas_part(file: Path) -> bytes:
     """Of a snapshot of producers, which has another one of ours; of any other file all of it."""
     data = file.read_bytes()
-    return encode(Snapshot(decode(str(file), data).entries)) if file.suffix == ".snapshot" else data
+    return encode(ProducerSnapshot(decode(str(file), data).entries)) if file.suffix == ".snapshot" else data
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -159,7 +159,7 @@ def test_an_empty_session_ends(client: Client) -> None:
     assert client.outcome(request(id, 1, place)) == (0, id, [place])
 
 
-def test_a_session_speaks_of_topics_by_name_or_by_id(client: Client) -> None:
+def test_a_session_names_topics_or_uses_ids(client: Client) -> None:
     topic, topic_id = client.topic()
     by_name, by_id = client.session((topic, 0)), client.session((topic_id, 0), version=BY_ID)
     assert client.outcome(request(by_name, 1), BY_ID) == (FetchSessionTopicIdError.code, 0, [])
@@ -193,7 +193,7 @@ def test_partitions_with_records_go_to_the_end_and_neighbours_are_joined(client:
     assert [len(topic.partitions) for topic in response.responses] == [1, 1, 2]
 
 
-def test_a_partition_said_twice_keeps_its_place_and_takes_the_last_word(client: Client) -> None:
+def test_a_repeated_partition_keeps_its_place_and_takes_the_last_value(client: Client) -> None:
     (a, _), (b, _) = client.topic(), client.topic()
     asking = request(0, -1, (a, 0), (b, 0), (a, 0))
     last = FetchRequest.Topic.Partition(partition=0, fetch_offset=77, partition_max_bytes=1000)

@@ -167,7 +167,7 @@ def test_a_configuration_makes_sense(sides: SideBySide, configs: Configs) -> Non
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, ENOUGH_MS])
-def test_what_nobody_waits_for_is_not_begun(sides: SideBySide, timeout_ms: int) -> None:
+def test_a_job_without_a_waiter_is_not_begun(sides: SideBySide, timeout_ms: int) -> None:
     created(sides, topic(new_name()), timeout_ms=timeout_ms)
     sides.same(more("m", 6, timeout_ms=min(timeout_ms, 0)), 3)
     for version in range(1, 7):

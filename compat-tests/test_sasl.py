@@ -377,10 +377,10 @@ def test_apache_kafka_knows_the_users_that_trioka_made(apache_kafka: None, tmp_p
     with home.kafka():
         for mechanism in MECHANISMS[1:]:
             login = Login(mechanism=mechanism, username=USER, password=TOOL_PASSWORD)
-            with closing(Connection("127.0.0.1", port, timeout_s=30, greet=login)) as connection:
+            with closing(Connection("127.0.0.1", port, timeout_s=30, log_in=login)) as connection:
                 connection.open()
                 assert connection.ask(ApiVersionsRequest(), 0).error_code == 0
             wrong = Login(mechanism=mechanism, username=USER, password="wrong")
             refused = pytest.raises(Failure, match="does not let")
-            with closing(Connection("127.0.0.1", port, timeout_s=30, greet=wrong)) as connection, refused:
+            with closing(Connection("127.0.0.1", port, timeout_s=30, log_in=wrong)) as connection, refused:
                 connection.open()

@@ -52,8 +52,8 @@ class Joining:
 
     def join(self, request_id: RequestId, request: JoinGroupRequest, client: Client, now: Now, *, is_new: bool) -> None:
         rebalance = self._rebalance
-        if not self._has_room_for(request.member_id):
-            self._turn_away(request_id, request.member_id, now)
+        if not self._is_below_max_size(request.member_id):
+            self._refuse_full_group(request_id, request.member_id, now)
         elif request.member_id == "":
             self._join_unknown(request_id, request, client, now)
         else:
@@ -61,11 +61,11 @@ class Joining:
         if is_new:
             assert not rebalance.records
             rebalance.records.append(self._empty_group_record())
-            rebalance.on_committed = lambda error, now: self._is_founded(request_id, error, now)
+            rebalance.on_committed = lambda error, now: self._on_group_created(request_id, error, now)
 
     # -- the group -----------------------------------------------------------------------------------------------------
 
-    def _has_room_for(self, member_id: str) -> bool:
+    def _is_below_max_size(self, member_id: str) -> bool:
         roster, max_size = self._rebalance.roster, self._context.classic().max_size
         if member_id == "" and len(roster.pending) >= MAX_PENDING:
             return False
@@ -79,7 +79,7 @@ class Joining:
             case _:
                 return member is not None or len(roster) < max_size
 
-    def _turn_away(self, request_id: RequestId, member_id: str, now: Now) -> None:
+    def _refuse_full_group(self, request_id: RequestId, member_id: str, now: Now) -> None:
         rebalance = self._rebalance
         member = rebalance.roster.get(member_id)
         if member is not None:
@@ -109,7 +109,7 @@ class Joining:
         )
         return StoredRecord(GroupMetadataKey(group=self._group_id), value)
 
-    def _is_founded(self, request_id: RequestId, error: KafkaError | None, now: Now) -> Decision:
+    def _on_group_created(self, request_id: RequestId, error: KafkaError | None, now: Now) -> Decision:
         """Called when the group's first record is committed, or has failed: then its first member must retry."""
         rebalance = self._rebalance
         if error is not None:
@@ -148,7 +148,7 @@ class Joining:
         member.join_request_id = request_id
         if not len(rebalance.roster):
             rebalance.protocol_type = request.protocol_type
-        rebalance.note_newcomer()
+        rebalance.note_new_member()
         rebalance.roster.add(member)
         rebalance.watch(member_id, NEW_MEMBER_JOIN_TIMEOUT_MS, now)
         rebalance.begin_or_complete(now)
@@ -275,7 +275,7 @@ def _has_changed(rebalance: Rebalance, member: ClassicMember, request: JoinGroup
     return member.protocols != protocols_of(request)
 
 
-def _leads_or_has_changed(rebalance: Rebalance, member: ClassicMember, request: JoinGroupRequest) -> bool:
+def _is_leader_or_changed(rebalance: Rebalance, member: ClassicMember, request: JoinGroupRequest) -> bool:
     """A leader rejoins after a change that only the leader knows, such as the partitions of a topic."""
     return member.id == rebalance.roster.leader or _has_changed(rebalance, member, request)
 
@@ -284,5 +284,5 @@ def _leads_or_has_changed(rebalance: Rebalance, member: ClassicMember, request: 
 REJOINING: Final[Mapping[Phase, Callable[[Rebalance, ClassicMember, JoinGroupRequest], bool]]] = {
     Phase.PREPARING: _always,
     Phase.COMPLETING: _has_changed,
-    Phase.STABLE: _leads_or_has_changed,
+    Phase.STABLE: _is_leader_or_changed,
 }

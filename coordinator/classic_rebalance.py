@@ -141,7 +141,7 @@ class Rebalance:
 
     def prepare(self, now: Now) -> None:
         if self.phase is Phase.COMPLETING:
-            self._take_back(RebalanceInProgress, now)
+            self._abandon_assignment(RebalanceInProgress, now)
         self.roster.unsynced.clear()
         self._cancel("sync")
         was_empty = self.phase is Phase.EMPTY
@@ -155,7 +155,7 @@ class Rebalance:
         else:
             self._set("join", self.roster.rebalance_timeout_ms, now)
 
-    def note_newcomer(self) -> None:
+    def note_new_member(self) -> None:
         if self._initial is not None:
             self._initial.has_more = True
 
@@ -229,22 +229,22 @@ class Rebalance:
             if self._assigning == generation:
                 self._assigning = None
                 if error is None:
-                    self._hand_out(shares, now)
+                    self._send_assignments(shares, now)
                 else:
-                    self._take_back(error, now)
+                    self._abandon_assignment(error, now)
                     self.begin_or_complete(now)
             return self.decided()
 
         self.on_committed = written
 
-    def _hand_out(self, shares: Mapping[str, bytes], now: Now) -> None:
+    def _send_assignments(self, shares: Mapping[str, bytes], now: Now) -> None:
         self.move_to(Phase.STABLE, now)
         for member in self.roster:
             member.assignment = shares.get(member.id, b"")
             if self.answer_sync(member, self._share_of(member)):
                 self.watch_session(member, now)
 
-    def _take_back(self, error: KafkaError | type[KafkaError], now: Now) -> None:
+    def _abandon_assignment(self, error: KafkaError | type[KafkaError], now: Now) -> None:
         """Ends this generation without an assignment."""
         self._assigning = None
         for member in self.roster:

@@ -15,8 +15,8 @@ from trioka.protocol.messages.sync_group import SyncGroupResponse
 
 from .client import Client
 
-LEAVES_IN_BATCHES: Final = 3  # from this version on LeaveGroup names several members
-MAY_BE_NAMELESS: Final = 7  # from this version on the protocol name of JoinGroup may be null
+FIRST_WITH_MANY_MEMBERS: Final = 3  # from this version on LeaveGroup names several members
+FIRST_WITH_NULL_PROTOCOL: Final = 7  # from this version on the protocol name of JoinGroup may be null
 
 
 def join_error(error: KafkaError | type[KafkaError], member_id: str = "") -> JoinGroupResponse:
@@ -25,7 +25,7 @@ def join_error(error: KafkaError | type[KafkaError], member_id: str = "") -> Joi
 
 def member_error(error: KafkaError | type[KafkaError], member_id: str, version: int) -> JoinGroupResponse:
     """The error of a member that does not exist or was replaced."""
-    name = None if version >= MAY_BE_NAMELESS else ""
+    name = None if version >= FIRST_WITH_NULL_PROTOCOL else ""
     return JoinGroupResponse(error_code=error.code, protocol_name=name, leader="", member_id=member_id, members=[])
 
 
@@ -38,14 +38,14 @@ def heartbeat_response(error: KafkaError | type[KafkaError] | None = None) -> He
 
 
 def leaving_members(request: LeaveGroupRequest, client: Client) -> list[LeaveGroupRequest.Member]:
-    if client.version >= LEAVES_IN_BATCHES:
+    if client.version >= FIRST_WITH_MANY_MEMBERS:
         return request.members
     return [LeaveGroupRequest.Member(member_id=request.member_id)]
 
 
 def left(members: Iterable[LeaveGroupResponse.Member], client: Client) -> LeaveGroupResponse:
     answered = list(members)
-    if client.version >= LEAVES_IN_BATCHES:
+    if client.version >= FIRST_WITH_MANY_MEMBERS:
         return LeaveGroupResponse(error_code=NONE, members=answered)
     return LeaveGroupResponse(error_code=answered[0].error_code)
 

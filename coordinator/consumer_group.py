@@ -146,7 +146,9 @@ class ConsumerGroup(ConsumerState):
         if epoch == member.epoch:
             return None
         if epoch > member.epoch:
-            raise _stale(member, f"Received {_what(member)} {epoch} is newer than current member epoch {member.epoch}.")
+            raise _stale(
+                member, f"Received {_epoch_name(member)} {epoch} is newer than current member epoch {member.epoch}."
+            )
         return lambda name, topic, partition: _check_partition(member, epoch, name, topic, partition)
 
     def validate_offset_fetch(self, member_id: str | None, epoch: int) -> None:
@@ -155,7 +157,8 @@ class ConsumerGroup(ConsumerState):
         member = self.member(member_id or "")
         if epoch != member.epoch:
             raise _stale(
-                member, f"The received {_what(member)} {epoch} does not match the expected member epoch {member.epoch}."
+                member,
+                f"The received {_epoch_name(member)} {epoch} does not match the expected member epoch {member.epoch}.",
             )
 
     def validate_offset_delete(self) -> None:
@@ -179,11 +182,11 @@ def _check_partition(member: ConsumerMember, epoch: int, name: str, topic: bytes
     if since is None:
         raise _stale(member, f"Partition {name}-{partition} is not assigned or pending revocation for member.")
     if epoch < since:
-        older = f"Received {_what(member)} {epoch} is older than assignment epoch {since}"
+        older = f"Received {_epoch_name(member)} {epoch} is older than assignment epoch {since}"
         raise _stale(member, f"{older} for partition {name}-{partition}.")
 
 
-def _what(member: ConsumerMember) -> str:
+def _epoch_name(member: ConsumerMember) -> str:
     return "member epoch" if member.classic is None else "generation id"
 
 

@@ -197,10 +197,10 @@ class GroupCoordinator:
         self._now = now
         records = part(now)
 
-        def go_on(error: KafkaError | None, now: Now) -> Decision:
+        def continue_clean_up(error: KafkaError | None, now: Now) -> Decision:
             return NOTHING if error is not None else self._in_parts(part, now)
 
-        return Decision(records=tuple(records), on_committed=go_on) if records else NOTHING
+        return Decision(records=tuple(records), on_committed=continue_clean_up) if records else NOTHING
 
     # -- members of classic groups -------------------------------------------------------------------------------------
 
@@ -221,10 +221,10 @@ class GroupCoordinator:
         made = ClassicGroup(request.group_id, self._context, now)
         decision = made.join(request_id, request, client, now, is_new=True)
         if group is not None and decision.records:
-            decision = _after(group.tombstones(), decision)
-        return self._made(made, decision)
+            decision = _with_first(group.tombstones(), decision)
+        return self._creating(made, decision)
 
-    def _made(self, group: ClassicGroup, decision: Decision) -> Decision:
+    def _creating(self, group: ClassicGroup, decision: Decision) -> Decision:
         """Completes the decision that creates this group: the group is dropped if its records are not committed."""
         if not decision.records:
             return Decision(replies=decision.replies + group.forget())
@@ -284,13 +284,13 @@ class GroupCoordinator:
         if group is None and request.member_epoch > JOINING:
             raise GroupIdNotFound(f"Consumer group {request.group_id} not found.")
         if request.member_epoch != JOINING:
-            raise GroupIdNotFound(_why_not_found(request.group_id, group, "consumer"))
+            raise GroupIdNotFound(_not_found_message(request.group_id, group, "consumer"))
         if group is not None and not group.is_empty:
             upgrade = migration.upgraded(group, self._context)
             return self._upgraded(upgrade, upgrade.group.heartbeat(request_id, request, client, now))
         made = ConsumerGroup(request.group_id, self._context)
         decision = made.heartbeat(request_id, request, client, now)
-        return decision if group is None else _after(group.tombstones(), decision)
+        return decision if group is None else _with_first(group.tombstones(), decision)
 
     # -- groups that change their kind ---------------------------------------------------------------------------------
 
@@ -360,7 +360,7 @@ class GroupCoordinator:
         if group is None:
             if epoch >= 0:
                 if client.version >= FIRST_COMMIT_THAT_MISSES_A_GROUP:
-                    raise GroupIdNotFound(_why_not_found(request.group_id, group, ""))
+                    raise GroupIdNotFound(_not_found_message(request.group_id, group, ""))
                 raise IllegalGeneration()
             return
         check: CheckPartition | None = None
@@ -441,7 +441,7 @@ class GroupCoordinator:
         _check_group_id(request.group_id)
         group = self.groups.get(request.group_id)
         if group is None:
-            raise GroupIdNotFound(_why_not_found(request.group_id, group, ""))
+            raise GroupIdNotFound(_not_found_message(request.group_id, group, ""))
         group.validate_offset_delete()
         records, response = offset_requests.delete(request, group, self.offsets, self._context.topics)
         return Decision(records=records, replies=(Reply(request_id, response),))
@@ -465,7 +465,7 @@ class GroupCoordinator:
         is_missed = version >= FIRST_DESCRIBE_THAT_MISSES_A_GROUP
         return DescribeGroupsResponse.Group(
             error_code=GroupIdNotFound.code if is_missed else 0,
-            error_message=_why_not_found(group_id, group, "classic") if is_missed else None,
+            error_message=_not_found_message(group_id, group, "classic") if is_missed else None,
             group_id=group_id,
             group_state=DEAD,
             protocol_type="",
@@ -477,13 +477,13 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             return group.describe()
-        raise GroupIdNotFound(_why_not_found(group_id, group, "consumer"))
+        raise GroupIdNotFound(_not_found_message(group_id, group, "consumer"))
 
     def delete_group(self, request_id: RequestId, group_id: str, now: Now) -> Decision:
         self._now = now
         group = self.groups.get(group_id)
         if group is None:
-            raise GroupIdNotFound(_why_not_found(group_id, group, ""))
+            raise GroupIdNotFound(_not_found_message(group_id, group, ""))
         group.validate_delete()
         deleted = DeleteGroupsResponse(
             throttle_time_ms=0, results=[DeleteGroupsResponse.Result(group_id=group_id, error_code=0)]
@@ -497,7 +497,7 @@ def _check_group_id(group_id: str) -> None:
         raise InvalidGroupId()
 
 
-def _why_not_found(group_id: str, group: Group | None, wanted: str) -> str:
+def _not_found_message(group_id: str, group: Group | None, wanted: str) -> str:
     return f"Group {group_id} not found." if group is None else f"Group {group_id} is not a {wanted} group."
 
 
@@ -507,7 +507,7 @@ def _check_partitions(check: CheckPartition | None, wanted: list[offset_requests
             check(topic.name, topic.id, requested.partition_index)
 
 
-def _after(first: tuple[StoredRecord, ...], decision: Decision) -> Decision:
+def _with_first(first: tuple[StoredRecord, ...], decision: Decision) -> Decision:
     """The decision with these records before its own."""
     return Decision(
         records=first + decision.records,

@@ -132,18 +132,18 @@ def downgraded(group: ConsumerGroup, decision: Decision, now: Now) -> Downgrade 
     consumer group has are cancelled; `begin` sets them again if the write fails."""
     members = dict(group.members)
     gone: list[ConsumerMember] = []
-    has_newcomer = False
+    has_new_member = False
     for key, value in decision.records:
         if isinstance(key, ConsumerGroupMemberMetadataKey):
             if isinstance(value, ConsumerGroupMemberMetadataValue):
                 before = members.get(key.member_id) or ConsumerMember(id=key.member_id)
-                has_newcomer = has_newcomer or key.member_id not in members
+                has_new_member = has_new_member or key.member_id not in members
                 members[key.member_id] = before.with_metadata(value)
             elif key.member_id in members:
                 gone.append(members.pop(key.member_id))
     if not gone or not members or any(member.classic is None for member in members.values()):
         return None
-    if has_newcomer and all(member.classic is not None for member in gone):
+    if has_new_member and all(member.classic is not None for member in gone):
         return None  # a classic member has replaced another one
     if not group.settings.may_downgrade or len(members) > group.context.classic().max_size:
         return None
@@ -154,7 +154,7 @@ def downgraded(group: ConsumerGroup, decision: Decision, now: Now) -> Downgrade 
             deadlines.cancel((group.id, kind, member_id))
     deadlines.cancel((group.id, expiry.REGEX))
     group.context.pattern_askers.pop(group.id, None)
-    is_settled = has_newcomer and group.target_epoch == _epoch_after(group, decision) and _has_arrived(group)
+    is_settled = has_new_member and group.target_epoch == _epoch_after(group, decision) and _has_arrived(group)
     return Downgrade(made, (*group.tombstones(), made.record()), must_rebalance=not is_settled)
 
 

@@ -142,7 +142,7 @@ def commits(
     for topic, requested_id, requested in commits:
         name = "" if requested_id != NULL_UUID else topic.name
         metadata = requested.committed_metadata or ""
-        if _java_length(metadata) > max_metadata_bytes:
+        if _utf16_length(metadata) > max_metadata_bytes:
             results.add(name, requested_id, requested.partition_index, OffsetMetadataTooLarge)
             continue
         results.add(name, requested_id, requested.partition_index)
@@ -159,7 +159,7 @@ def commits(
     return tuple(records)
 
 
-def _java_length(text: str) -> int:
+def _utf16_length(text: str) -> int:
     """Whether the metadata is too long. Kafka's limit counts UTF-16 units."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 

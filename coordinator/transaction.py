@@ -52,7 +52,7 @@ class Phase(IntEnum):
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
-AT_REST: Final = (Phase.EMPTY, Phase.COMPLETE_COMMIT, Phase.COMPLETE_ABORT)
+IDLE_PHASES: Final = (Phase.EMPTY, Phase.COMPLETE_COMMIT, Phase.COMPLETE_ABORT)
 PREPARED: Final = (Phase.PREPARE_COMMIT, Phase.PREPARE_ABORT)
 
 NEXT: Final[dict[Phase, frozenset[Phase]]] = {
@@ -102,16 +102,16 @@ class Transaction:
                 if expected_epoch != self.last_epoch:
                     raise ProducerFenced(f"epoch {expected_epoch} instead of {self.epoch}")
                 epoch, last_epoch = self.epoch, self.last_epoch
-        return self._at_rest(self.producer_id, epoch, last_epoch, timeout_ms, now_ms)
+        return self._idle(self.producer_id, epoch, last_epoch, timeout_ms, now_ms)
 
     def with_new_producer_id(
         self, producer_id: int, timeout_ms: int, expected_epoch: int | None, now_ms: int
     ) -> "Transaction":
         """InitProducerId when the epochs are used up."""
         last_epoch = NO_EPOCH if expected_epoch is None else expected_epoch
-        return self._at_rest(producer_id, 0, last_epoch, timeout_ms, now_ms)
+        return self._idle(producer_id, 0, last_epoch, timeout_ms, now_ms)
 
-    def _at_rest(self, producer_id: int, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> "Transaction":
+    def _idle(self, producer_id: int, epoch: int, last_epoch: int, timeout_ms: int, now_ms: int) -> "Transaction":
         return self._moved(
             Phase.EMPTY,
             now_ms,

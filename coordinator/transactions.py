@@ -34,8 +34,8 @@ from trioka.protocol.schema import Response
 from .deadlines import Deadlines
 from .decision import NOTHING, Decision, Now, Producer, Reply, RequestId, StoredRecord, TxnMarkerRequest, reply
 from .transaction import (
-    AT_REST,
     EPOCHS_PER_END,
+    IDLE_PHASES,
     MAX_EPOCH,
     NO_EPOCH,
     NO_PRODUCER_ID,
@@ -112,7 +112,7 @@ class TransactionCoordinator:
 
     def begin(self, now: Now) -> list[Decision]:
         self._deadlines.set(CLEAN_UP, now.steady_ms + self._settings().clean_up_interval_ms)
-        return [self._follow(name, now) for name in list(self.transactions)]
+        return [self._next_step(name, now) for name in list(self.transactions)]
 
     # -- InitProducerId ------------------------------------------------------------------------------------------------
 
@@ -128,10 +128,12 @@ class TransactionCoordinator:
         """`expected` is the client's current producer, if it continues after an error (KIP-360)."""
         check_transactional_id(name)
         check_transaction_timeout(timeout_ms, self._settings().max_timeout_ms)
-        self._must_be_settled(name)
+        self._require_no_pending(name)
         found = self.transactions.get(name)
         if found is None:
-            found = Transaction(producer_id=_given(new_producer_id), timeout_ms=timeout_ms, updated_ms=now.wall_ms)
+            found = Transaction(
+                producer_id=_require_producer_id(new_producer_id), timeout_ms=timeout_ms, updated_ms=now.wall_ms
+            )
         if expected is not None and not _may_go_on(found, expected):
             raise ProducerFenced(f"producer {expected.id} instead of {found.producer_id}")
         if found.phase is Phase.ONGOING:
@@ -139,7 +141,9 @@ class TransactionCoordinator:
             return self._write(name, fenced, Reply(request_id, ConcurrentTransactions()))
         expected_epoch = None if expected is None else expected.epoch
         if found.is_exhausted and _is_current(found, expected_epoch):
-            then = found.with_new_producer_id(_given(new_producer_id), timeout_ms, expected_epoch, now.wall_ms)
+            then = found.with_new_producer_id(
+                _require_producer_id(new_producer_id), timeout_ms, expected_epoch, now.wall_ms
+            )
         else:
             then = found.initialised(timeout_ms, expected_epoch, now.wall_ms)
         given = InitProducerIdResponse(
@@ -162,7 +166,7 @@ class TransactionCoordinator:
         """For AddPartitionsToTxn and AddOffsetsToTxn, which have different responses: `response` is sent when the
         partitions are added."""
         check_transactional_id(name)
-        self._must_be_settled(name)
+        self._require_no_pending(name)
         found = self._find(name, producer)
         requested = frozenset(partitions)
         if found.phase is Phase.ONGOING and requested <= found.partitions:
@@ -203,12 +207,12 @@ class TransactionCoordinator:
         self, request_id: RequestId, name: str, producer: Producer, is_commit: bool, now: Now
     ) -> Decision:
         found = self._find(name, producer)
-        self._must_be_settled(name)
+        self._require_no_pending(name)
         if found.phase is Phase.ONGOING:
             then = found.prepared(is_commit, 0, NO_PRODUCER_ID, now.wall_ms)
-            return self._write(name, then, Reply(request_id, _ended(then)))
+            return self._write(name, then, Reply(request_id, _end_response(then)))
         if found.phase is _complete(is_commit):
-            return reply(request_id, _ended(found))
+            return reply(request_id, _end_response(found))
         raise _cannot_end(found, is_commit)
 
     def _end_with_a_new_epoch(
@@ -224,7 +228,7 @@ class TransactionCoordinator:
         """The present epoch refers to the next transaction, which may be aborted before its first write; a repeated
         request has the previous epoch (T5). A client that repeats an abort of another producer, with the last epoch,
         does not get that epoch: where Kafka returns it, the next commit fails."""
-        self._must_be_settled(name)
+        self._require_no_pending(name)
         found = self.transactions.get(name)
         if found is None:
             raise InvalidProducerIdMapping(f"unknown transactional id {name!r}")
@@ -236,14 +240,14 @@ class TransactionCoordinator:
                 raise _is_fenced(found, producer)
             if found.phase is not _complete(is_commit):
                 raise _cannot_end(found, is_commit)
-            return reply(request_id, _ended(found))
+            return reply(request_id, _end_response(found))
         if found.epoch != producer.epoch or found.epoch == MAX_EPOCH:
             raise _is_fenced(found, producer)
         if found.phase is not Phase.ONGOING and is_commit:
             raise _cannot_end(found, is_commit)
-        next_producer_id = _given(new_producer_id) if found.is_exhausted else NO_PRODUCER_ID
+        next_producer_id = _require_producer_id(new_producer_id) if found.is_exhausted else NO_PRODUCER_ID
         then = found.prepared(is_commit, client_version, next_producer_id, now.wall_ms)
-        return self._write(name, then, Reply(request_id, _ended(then.completed(now.wall_ms))))
+        return self._write(name, then, Reply(request_id, _end_response(then.completed(now.wall_ms))))
 
     def _mark(self, name: str, found: Transaction, now: Now) -> Decision:
         """The decision after PREPARE is committed: the markers to write."""
@@ -308,17 +312,17 @@ class TransactionCoordinator:
         expired = [
             name
             for name, found in self.transactions.items()
-            if found.phase in AT_REST and found.updated_ms <= latest and name not in self._pending
+            if found.phase in IDLE_PHASES and found.updated_ms <= latest and name not in self._pending
         ]
 
-        def go_on(error: KafkaError | None, now: Now) -> Decision:
+        def continue_clean_up(error: KafkaError | None, now: Now) -> Decision:
             return NOTHING if error is not None else self._clean_up(now)
 
         return Decision(
             records=tuple(
                 StoredRecord(TransactionLogKey(transactional_id=name), None) for name in expired[:MAX_EXPIRED_AT_ONCE]
             ),
-            on_committed=go_on if len(expired) > MAX_EXPIRED_AT_ONCE else None,
+            on_committed=continue_clean_up if len(expired) > MAX_EXPIRED_AT_ONCE else None,
         )
 
     # -- queries -------------------------------------------------------------------------------------------------------
@@ -345,7 +349,7 @@ class TransactionCoordinator:
             raise _is_fenced(found, producer)
         return found
 
-    def _must_be_settled(self, name: str) -> None:
+    def _require_no_pending(self, name: str) -> None:
         found = self.transactions.get(name)
         if name in self._pending or (found is not None and found.phase in PREPARED):
             raise ConcurrentTransactions()
@@ -353,12 +357,12 @@ class TransactionCoordinator:
     def _write(self, name: str, then: Transaction, *replies: Reply) -> Decision:
         def written(error: KafkaError | None, now: Now) -> Decision:
             del self._pending[name]
-            return self._follow(name, now, error)
+            return self._next_step(name, now, error)
 
         self._pending[name] = then
-        return Decision(records=(_kept(name, then),), replies=replies, on_committed=written)
+        return Decision(records=(_transaction_record(name, then),), replies=replies, on_committed=written)
 
-    def _follow(self, name: str, now: Now, error: KafkaError | None = None) -> Decision:
+    def _next_step(self, name: str, now: Now, error: KafkaError | None = None) -> Decision:
         """The next step of a transaction, open or prepared: its timeout, or its markers. After a failed write of its
         last step the next one is delayed."""
         pause_ms = 0 if error is None else RETRY_MS
@@ -378,11 +382,11 @@ class TransactionCoordinator:
         return NOTHING
 
 
-def _kept(name: str, then: Transaction) -> StoredRecord:
+def _transaction_record(name: str, then: Transaction) -> StoredRecord:
     return StoredRecord(TransactionLogKey(transactional_id=name), then.value())
 
 
-def _given(producer_id: int | None) -> int:
+def _require_producer_id(producer_id: int | None) -> int:
     if producer_id is None:
         raise NeedsProducerId()
     return producer_id
@@ -420,5 +424,5 @@ def _cannot_end(found: Transaction, is_commit: bool) -> InvalidTxnState:
     return InvalidTxnState(f"{found.phase.text} cannot be {'committed' if is_commit else 'aborted'}")
 
 
-def _ended(then: Transaction) -> EndTxnResponse:
+def _end_response(then: Transaction) -> EndTxnResponse:
     return EndTxnResponse(throttle_time_ms=0, error_code=0, producer_id=then.producer_id, producer_epoch=then.epoch)

@@ -173,9 +173,9 @@ def read_header(buffer: ReadableBuffer, position: int = 0) -> BatchHeader:
             _unpack_header(buffer, position)
         )
     except struct.error:
-        raise _why_not(buffer, position) from None
+        raise _invalid_reason(buffer, position) from None
     if magic != MAGIC or length < _MIN_LENGTH:
-        raise _why_not(buffer, position)
+        raise _invalid_reason(buffer, position)
     return tuple.__new__(
         BatchHeader,
         (
@@ -197,7 +197,7 @@ def read_header(buffer: ReadableBuffer, position: int = 0) -> BatchHeader:
     )
 
 
-def _why_not(buffer: ReadableBuffer, position: int) -> Exception:
+def _invalid_reason(buffer: ReadableBuffer, position: int) -> Exception:
     """The error for an invalid header. Magic 0 and 1 are reported as such where their length allows it."""
     left = len(memoryview(buffer)) - position
     if left < _MAGIC_END:
@@ -225,7 +225,7 @@ def headers(
             if partial_tail:
                 return
             if header is None:
-                raise _why_not(memoryview(buffer)[:end], position)
+                raise _invalid_reason(memoryview(buffer)[:end], position)
             raise ProtocolError(f"batch length: {header.size} bytes at byte {position}, {end - position} are left")
         yield header
         position += header.size

@@ -95,7 +95,7 @@ def _with_slots(cls: type[C], methods: Mapping[str, object]) -> type[C]:
 
 
 def _write_when_called(cls: type, name: str, source: Callable[[Any, dict[str, Any]], str]) -> None:
-    def stand_in(self: object, *arguments: object, **values: object) -> Any:
+    def placeholder(self: object, *arguments: object, **values: object) -> Any:
         scope: dict[str, Any] = {}
         exec(source(cls, scope), scope)
         written = scope[name]
@@ -103,7 +103,7 @@ def _write_when_called(cls: type, name: str, source: Callable[[Any, dict[str, An
         setattr(cls, name, written)  # two threads may both do this; they write the same
         return written(self, *arguments, **values)
 
-    setattr(cls, name, stand_in)
+    setattr(cls, name, placeholder)
 
 
 def _fill_until_written(cls: Any) -> None:

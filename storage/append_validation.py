@@ -151,7 +151,7 @@ class BatchValidator:
         if origin is AppendOrigin.CLIENT:
             _check_claims(header)
             if self._config.validate_records == "full":
-                opened = _Opened(view, header)
+                opened = _DecompressedBatch(view, header)
         if (
             self.is_plain
             and header.base_timestamp <= header.max_timestamp <= now_ms + self._after_max_ms
@@ -165,7 +165,7 @@ class BatchValidator:
         self,
         buffer: memoryview | bytearray,
         header: BatchHeader,
-        opened: "_Opened | None",
+        opened: "_DecompressedBatch | None",
         now_ms: int,
         origin: AppendOrigin,
     ) -> tuple[memoryview | bytearray, BatchHeader, int]:
@@ -174,8 +174,8 @@ class BatchValidator:
         if header.attributes & LOG_APPEND_TIME:
             raise InvalidTimestamp("the batch has timestamp type LogAppendTime, which only the broker may set")
         control = header.attributes & CONTROL
-        if opened is None and not control and _needs_a_look_inside(header, config, stamps, now_ms):
-            opened = _Opened(memoryview(buffer), header)
+        if opened is None and not control and _needs_records(header, config, stamps, now_ms):
+            opened = _DecompressedBatch(memoryview(buffer), header)
         if opened is not None:
             opened.check(config, stamps, now_ms)
             if opened.newest != header.max_timestamp and not stamps:
@@ -184,7 +184,7 @@ class BatchValidator:
         codec = config.compression_type
         if codec is not None and codec != header.attributes & CODEC_MASK and not control:
             data = payload(buffer, header) if opened is None else opened.payload()
-            buffer, header = _pack_anew(header, data, codec, config)
+            buffer, header = _recompress(header, data, codec, config)
             if header.size > self._max_bytes and origin is AppendOrigin.CLIENT:
                 raise MessageTooLarge(f"{header.size} bytes as {codec.name}; the topic takes {self._max_bytes}")
         if stamps:
@@ -237,7 +237,7 @@ def _check_claims(header: BatchHeader) -> None:
         raise InvalidRecord("a transaction needs a producer id")
 
 
-def _needs_a_look_inside(header: BatchHeader, config: LogConfig, stamps: bool, now_ms: int) -> bool:
+def _needs_records(header: BatchHeader, config: LogConfig, stamps: bool, now_ms: int) -> bool:
     return config.compacts or (
         not stamps
         and (
@@ -248,7 +248,7 @@ def _needs_a_look_inside(header: BatchHeader, config: LogConfig, stamps: bool, n
     )
 
 
-class _Opened:
+class _DecompressedBatch:
     """The records of a batch, decompressed if necessary and checked: they can be read, and their number is that of the
     header. InvalidRecord if not."""
 
@@ -308,7 +308,7 @@ def _refuse(errors: list[RecordError], timestamps_wrong: bool) -> NoReturn:
     raise InvalidRecord(f"records that the topic does not take: {len(errors)} or more") from cause
 
 
-def _pack_anew(header: BatchHeader, data: bytes, codec: Codec, config: LogConfig) -> tuple[bytearray, BatchHeader]:
+def _recompress(header: BatchHeader, data: bytes, codec: Codec, config: LogConfig) -> tuple[bytearray, BatchHeader]:
     changed = header._replace(attributes=header.attributes & ~CODEC_MASK | codec)
     batch = seal(changed, data, level=config.compression_level(codec))
     return batch, read_header(batch)

@@ -97,7 +97,7 @@ class CompactedLog(Protocol):
 
     def aborted_transactions(self, start_offset: int, upper_bound: int) -> list[AbortedTransaction]: ...
 
-    def ask(self, segment: Segment, question: Callable[[Segment], int]) -> int: ...
+    def query(self, segment: Segment, question: Callable[[Segment], int]) -> int: ...
 
     def new_cleaned_segment(self, base_offset: int, *, now_ms: int) -> Segment: ...
 
@@ -125,8 +125,8 @@ def log_to_clean(log: CompactedLog, checkpoint: int | None, *, now_ms: int) -> L
         SegmentFacts(
             base_offset=segment.base_offset,
             size=segment.size,
-            newest_ms=log.ask(segment, lambda segment: segment.largest_timestamp()[0]) if ages else -1,
-            first_ms=log.ask(segment, lambda segment: segment.first_timestamp()) if starts else -1,
+            newest_ms=log.query(segment, lambda segment: segment.largest_timestamp()[0]) if ages else -1,
+            first_ms=log.query(segment, lambda segment: segment.first_timestamp()) if starts else -1,
         )
         for segment in log.segments
     ]
@@ -274,7 +274,7 @@ class _Group:
         new = self.log.new_cleaned_segment(old[0].base_offset, now_ms=self.now_ms)
         try:
             yield from self._copy_all(old, end, new)
-            if [segment.size for segment in old] != sizes or not _stands_in(self.log.segments, old):
+            if [segment.size for segment in old] != sizes or not _is_part_of(self.log.segments, old):
                 raise CleaningAborted(f"{old[0]} and the segments beside it have changed")
             _refuse_damage(self.log)
         except BaseException:
@@ -385,7 +385,7 @@ def _refuse_damage(log: CompactedLog) -> None:
         raise CleaningAborted(f"{log} is quarantined")
 
 
-def _stands_in(segments: Sequence[Segment], some: Sequence[Segment]) -> bool:
+def _is_part_of(segments: Sequence[Segment], some: Sequence[Segment]) -> bool:
     """Whether these same segment objects are still part of the log."""
     known = {id(segment) for segment in segments}
     return all(id(segment) in known for segment in some)

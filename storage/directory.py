@@ -91,7 +91,7 @@ CHECKPOINTS: Final[Mapping[str, Callable[[Log], int | None]]] = {
 CLOSING_THREADS: Final = 8
 """Threads that close logs. Closing is waiting for syncs, and concurrent syncs cost the disk little more than one."""
 
-CLOSED_ALONE: Final = 16
+MAX_CLOSED_WITHOUT_THREADS: Final = 16
 """Up to this number, logs are closed one by one: threads would take longer to start."""
 
 Item = TypeVar("Item")
@@ -116,7 +116,7 @@ class DirectoryReport:
     clean: bool = False
     broker_epoch: int | None = None  # of the run that stopped cleanly
     damaged_files: list[str] = field(default_factory=list)
-    left_alone: list[str] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
     unfinished: list[str] = field(default_factory=list)  # copies that were on their way in
     removed: list[str] = field(default_factory=list)
 
@@ -216,8 +216,8 @@ class LogDirectory:
             return self._open_log(name, config_of(name), stopped, now_ms), self._read_topic_id(name)
 
         names = self._find_partitions()
-        is_alone = min(threads, len(names)) <= 1
-        loaded = map(load, names) if is_alone else _in_threads(load, names, threads)
+        is_sequential = min(threads, len(names)) <= 1
+        loaded = map(load, names) if is_sequential else _in_threads(load, names, threads)
         for done, (log, topic_id) in enumerate(loaded, start=1):
             log.advance_high_watermark(high_watermarks.get(log.name, 0))
             log.first_dirty_offset = _inside(log, cleaned.get(log.name))
@@ -263,7 +263,7 @@ class LogDirectory:
             if not self.volume.is_directory(path):
                 continue
             if parsed is None or parsed.state is DirectoryState.STRAY:
-                self.report.left_alone.append(name)
+                self.report.ignored.append(name)
             elif parsed.state is DirectoryState.FUTURE:
                 self.report.unfinished.append(name)
             elif parsed.state is DirectoryState.DELETE:
@@ -494,7 +494,7 @@ class LogDirectory:
             finally:
                 files.close()
 
-        if self._threads <= 1 or len(logs) <= CLOSED_ALONE:
+        if self._threads <= 1 or len(logs) <= MAX_CLOSED_WITHOUT_THREADS:
             for log in logs:
                 log.close()
         else:

@@ -51,7 +51,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 FILE_MODE: Final = 0o600
 DIRECTORY_MODE: Final = 0o700
 
-NOWHERE: Final = os.devnull
+DEV_NULL: Final = os.devnull
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 """What `replace` adds to the name while the new content is not yet complete. Recovery may delete such files."""
@@ -221,12 +221,12 @@ class OsFile:
     `write` is the hot path (an append is one call), so the common cases make one system call and nothing else.
     """
 
-    __slots__ = ("_can_tell", "_descriptor", "_maps", "path")
+    __slots__ = ("_descriptor", "_maps", "_supports_nowait", "path")
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
-        self._can_tell = bool(_NOWAIT)  # whether bytes are in memory; a tmpfs, for example, does not support it
+        self._supports_nowait = bool(_NOWAIT)  # whether bytes are in memory; a tmpfs, for example, does not support it
         self._maps: list[weakref.ref[mmap.mmap]] | None = None
 
     def __repr__(self) -> str:
@@ -309,7 +309,7 @@ class OsFile:
         return view
 
     def is_resident(self, offset: int, size: int) -> bool:
-        if not self._can_tell or size <= 0:
+        if not self._supports_nowait or size <= 0:
             return True
         try:
             os.preadv(self._descriptor, _PROBED, offset + size - 1, _NOWAIT)
@@ -322,34 +322,34 @@ class OsFile:
         except BlockingIOError:
             return False
         except OSError as error:
-            self._cannot_tell(error)
+            self._note_unsupported(error)
         return True
 
     def read_resident(self, offset: int, size: int) -> Buffer | None:
-        if self._can_tell:
+        if self._supports_nowait:
             found = bytearray(size)
             try:
                 return found if os.preadv(self._descriptor, (found,), offset, _NOWAIT) == size else None
             except BlockingIOError:
                 return None
             except OSError as error:
-                self._cannot_tell(error)
+                self._note_unsupported(error)
         read = os.pread(self._descriptor, size, offset)
         return read if len(read) == size else None
 
     def warm(self, offset: int, size: int) -> None:
-        nowhere = os.open(NOWHERE, os.O_WRONLY | os.O_CLOEXEC)
+        dev_null = os.open(DEV_NULL, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            while size > 0 and (sent := os.sendfile(nowhere, self._descriptor, offset, size)):
+            while size > 0 and (sent := os.sendfile(dev_null, self._descriptor, offset, size)):
                 offset, size = offset + sent, size - sent
         finally:
-            os.close(nowhere)
+            os.close(dev_null)
 
-    def _cannot_tell(self, error: OSError) -> None:
+    def _note_unsupported(self, error: OSError) -> None:
         """Records that the kernel does not support the check, if the error shows it."""
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
             raise error
-        self._can_tell = False
+        self._supports_nowait = False
 
     def _is_all_cached(self, offset: int, size: int) -> bool | None:
         from .cachestat import cached_pages, touched_pages
@@ -421,7 +421,7 @@ class _Spare:
         with self._lock:
             if self._descriptor < 0:
                 with suppress(OSError):  # tried again at the next call
-                    self._descriptor = os.open(NOWHERE, os.O_RDONLY | os.O_CLOEXEC)
+                    self._descriptor = os.open(DEV_NULL, os.O_RDONLY | os.O_CLOEXEC)
 
     def open_directory(self, path: str) -> int:
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

@@ -75,7 +75,9 @@ class FailStopDisk:
         if first and self._on_failure is not None:
             self._on_failure(error)
 
-    def judge(self, error: OSError, answers: frozenset[int] = EXPECTED_ERRORS, *, is_open: bool = False) -> Exception:
+    def error_for(
+        self, error: OSError, answers: frozenset[int] = EXPECTED_ERRORS, *, is_open: bool = False
+    ) -> Exception:
         """The error to raise: the same one if it is expected, else the end of this volume. A shortage of descriptors is
         neither, unless the failed file `is_open` already and needs none."""
         if error.errno in answers:
@@ -97,42 +99,42 @@ class FailStopDisk:
         try:
             return FailStopFile(self, self._disk.open(path, create=create))
         except OSError as error:
-            raise self.judge(error) from error
+            raise self.error_for(error) from error
 
     def exists(self, path: str) -> bool:
         self._enter(path)
         try:
             return self._disk.exists(path)
         except OSError as error:
-            raise self.judge(error) from error
+            raise self.error_for(error) from error
 
     def is_directory(self, path: str) -> bool:
         self._enter(path)
         try:
             return self._disk.is_directory(path)
         except OSError as error:
-            raise self.judge(error) from error
+            raise self.error_for(error) from error
 
     def size(self, path: str) -> int:
         self._enter(path)
         try:
             return self._disk.size(path)
         except OSError as error:
-            raise self.judge(error) from error
+            raise self.error_for(error) from error
 
     def list(self, path: str) -> list[str]:
         self._enter(path)
         try:
             return self._disk.list(path)
         except OSError as error:
-            raise self.judge(error) from error
+            raise self.error_for(error) from error
 
     def make_directory(self, path: str) -> None:
         self._enter(path)
         try:
             self._disk.make_directory(path)
         except OSError as error:
-            raise self.judge(error) from error
+            raise self.error_for(error) from error
 
     def make_root(self) -> None:
         """The directory itself, if it is not there yet. Durable: with its name, all that is synced in it would go."""
@@ -140,7 +142,7 @@ class FailStopDisk:
         try:
             make_durable_directory(self._disk, self.root)
         except OSError as error:
-            raise self.judge(error) from error
+            raise self.error_for(error) from error
 
     def rename(self, old: str, new: str) -> None:
         self._enter(old)
@@ -148,14 +150,14 @@ class FailStopDisk:
         try:
             self._disk.rename(old, new)
         except OSError as error:
-            raise self.judge(error) from error
+            raise self.error_for(error) from error
 
     def remove(self, path: str) -> None:
         self._enter(path)
         try:
             self._disk.remove(path)
         except OSError as error:
-            raise self.judge(error) from error
+            raise self.error_for(error) from error
 
     def remove_tree(self, path: str) -> None:
         remove_recursively(self, path)
@@ -165,14 +167,14 @@ class FailStopDisk:
         try:
             self._disk.sync_directory(path)
         except OSError as error:
-            raise self.judge(error, NO_EXPECTED_ERRORS if path == self.root else GONE) from error
+            raise self.error_for(error, NO_EXPECTED_ERRORS if path == self.root else GONE) from error
 
     def read(self, path: str) -> bytes:
         self._enter(path)
         try:
             return self._disk.read(path)
         except OSError as error:
-            raise self.judge(error) from error
+            raise self.error_for(error) from error
 
     def replace(self, path: str, data: bytes) -> None:
         write_atomically(self, path, data)
@@ -182,21 +184,21 @@ class FailStopDisk:
         try:
             return FailStopFile(self, self._disk.lock(path))
         except OSError as error:
-            raise self.judge(error) from error
+            raise self.error_for(error) from error
 
     def free_bytes(self, path: str) -> int:
         self._enter(path)
         try:
             return self._disk.free_bytes(path)
         except OSError as error:
-            raise self.judge(error) from error
+            raise self.error_for(error) from error
 
     def total_bytes(self, path: str) -> int:
         self._enter(path)
         try:
             return self._disk.total_bytes(path)
         except OSError as error:
-            raise self.judge(error) from error
+            raise self.error_for(error) from error
 
     def _enter(self, path: str) -> None:
         """Requires that the volume is online and that the path is in it. A foreign path is a bug of the caller."""
@@ -250,7 +252,7 @@ class FailStopFile:
         try:
             return self._file.size()
         except OSError as error:
-            raise self._volume.judge(error) from error
+            raise self._volume.error_for(error) from error
 
     def read(self, offset: int, size: int) -> bytes:
         if self._volume.failure is not None:
@@ -258,7 +260,7 @@ class FailStopFile:
         try:
             return self._file.read(offset, size)
         except OSError as error:
-            raise self._volume.judge(error) from error
+            raise self._volume.error_for(error) from error
 
     def write(self, offset: int, *buffers: Buffer) -> int:
         if self._volume.failure is not None:
@@ -266,35 +268,35 @@ class FailStopFile:
         try:
             return self._write(offset, *buffers)
         except OSError as error:
-            raise self._volume.judge(error, NO_EXPECTED_ERRORS, is_open=True) from error
+            raise self._volume.error_for(error, NO_EXPECTED_ERRORS, is_open=True) from error
 
     def truncate(self, size: int) -> None:
         self._volume.check()
         try:
             self._file.truncate(size)
         except OSError as error:
-            raise self._volume.judge(error, TRUNCATE_ERRORS, is_open=True) from error
+            raise self._volume.error_for(error, TRUNCATE_ERRORS, is_open=True) from error
 
     def sync(self) -> None:
         self._volume.check()
         try:
             self._file.sync()
         except OSError as error:
-            raise self._volume.judge(error, NO_EXPECTED_ERRORS, is_open=True) from error
+            raise self._volume.error_for(error, NO_EXPECTED_ERRORS, is_open=True) from error
 
     def map(self, size: int) -> Buffer:
         self._volume.check()
         try:
             return self._file.map(size)
         except OSError as error:
-            raise self._volume.judge(error) from error
+            raise self._volume.error_for(error) from error
 
     def is_resident(self, offset: int, size: int) -> bool:
         self._volume.check()
         try:
             return self._file.is_resident(offset, size)
         except OSError as error:
-            raise self._volume.judge(error) from error
+            raise self._volume.error_for(error) from error
 
     def read_resident(self, offset: int, size: int) -> Buffer | None:
         if self._volume.failure is not None:
@@ -302,14 +304,14 @@ class FailStopFile:
         try:
             return self._file.read_resident(offset, size)
         except OSError as error:
-            raise self._volume.judge(error) from error
+            raise self._volume.error_for(error) from error
 
     def warm(self, offset: int, size: int) -> None:
         self._volume.check()
         try:
             self._file.warm(offset, size)
         except OSError as error:
-            raise self._volume.judge(error) from error
+            raise self._volume.error_for(error) from error
 
     def fileno(self) -> int:
         return self._file.fileno()

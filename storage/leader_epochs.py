@@ -29,7 +29,7 @@ UNDEFINED_EPOCH: Final = -1
 UNDEFINED_OFFSET: Final = -1
 
 
-class Prepared(NamedTuple):
+class EpochUpdate(NamedTuple):
     """A list as it is, and as it will be when another epoch has begun."""
 
     cache: "LeaderEpochCache"
@@ -126,15 +126,15 @@ class LeaderEpochCache:
         keep = min(bisect_left(epochs, epoch), bisect_left(starts, start_offset))
         return [*self.entries[:keep], EpochEntry(epoch, start_offset)]
 
-    def prepared(self, epoch: int, start_offset: int) -> Prepared:
+    def prepared(self, epoch: int, start_offset: int) -> EpochUpdate:
         """The list that `assign` would make."""
-        return Prepared(self, self.entries, self._with(epoch, start_offset))
+        return EpochUpdate(self, self.entries, self._with(epoch, start_offset))
 
-    def write_ahead(self, prepared: Prepared) -> None:
+    def write_ahead(self, prepared: EpochUpdate) -> None:
         """Puts it on disk. In any thread, as long as nothing is appended to the log."""
         self._write(prepared.after)
 
-    def take(self, prepared: Prepared, log_end_offset: int) -> None:
+    def take(self, prepared: EpochUpdate, log_end_offset: int) -> None:
         """Uses a list that was written ahead, unless the list, the log or its end has changed since."""
         is_the_same = prepared.cache is self and prepared.before == self.entries
         if is_the_same and prepared.after[-1].start_offset == log_end_offset:

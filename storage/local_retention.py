@@ -56,21 +56,21 @@ def decide_local(
     gone: list[ExpiredSegment] = []
     roll = False
 
-    def look(reason: DeletionReason, has_to_go: Callable[[int], bool]) -> None:
+    def delete_expired(reason: DeletionReason, has_to_go: Callable[[int], bool]) -> None:
         for number in range(len(gone), len(segments) - 1):
             end = segments[number + 1].base_offset
             if (end > tiered_end and end > log_start_offset) or not has_to_go(number):
                 break
             gone.append(ExpiredSegment(segments[number].base_offset, reason))
 
-    look(DeletionReason.START_OFFSET, lambda number: segments[number + 1].base_offset <= log_start_offset)
+    delete_expired(DeletionReason.START_OFFSET, lambda number: segments[number + 1].base_offset <= log_start_offset)
     if config.deletes:
         size, age_ms = config.retention_bytes_on_disk, config.retention_ms_on_disk
         if size >= 0:
-            look(DeletionReason.LOCAL_SIZE, beyond(segments, len(gone), size))
+            delete_expired(DeletionReason.LOCAL_SIZE, beyond(segments, len(gone), size))
         if age_ms >= 0:
-            look(DeletionReason.LOCAL_TIME, lambda number: now_ms - segments[number].newest_ms > age_ms)
+            delete_expired(DeletionReason.LOCAL_TIME, lambda number: now_ms - segments[number].newest_ms > age_ms)
             active = segments[-1]
-            is_alone = len(gone) == len(segments) - 1 and active.size > 0
-            roll = may_roll and is_alone and now_ms - active.newest_ms > age_ms
+            is_last_left = len(gone) == len(segments) - 1 and active.size > 0
+            roll = may_roll and is_last_left and now_ms - active.newest_ms > age_ms
     return Retention(forgotten=tuple(gone), log_start_offset=log_start_offset, roll=roll)

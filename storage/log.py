@@ -57,7 +57,7 @@ from .log_end import AppendResult, LogEnd
 from .producer_state import ProducerState, WrittenBatch, marker_of
 from .quarantine import Quarantine
 from .read_plan import LogRead, ReadPlan, check_around_holes, plan, search_start
-from .recovery import Loaded, RecoveryReport, ShutdownState, load
+from .recovery import LoadedLog, RecoveryReport, ShutdownState, load
 from .segment import Segment
 from .segments import Segments
 from .txn_index import AbortedTransaction
@@ -96,7 +96,7 @@ class Log(LogEnd):
         directory: str,
         name: TopicPartition,
         config: LogConfig,
-        loaded: Loaded,
+        loaded: LoadedLog,
         *,
         keep: "Callable[[Log], None] | None" = None,
         random: Random | None = None,
@@ -290,7 +290,7 @@ class Log(LogEnd):
         """The active segment, rolled if this batch should not go into it."""
         segment, config = self.segments.active, self._config
         if not segment.ready:
-            self.ask(segment, Segment.prepare_indexes)
+            self.query(segment, Segment.prepare_indexes)
         if segment.size:
             first = segment.first_timestamp()
             waited = timestamp - first if first >= 0 else now_ms - segment.created_ms
@@ -384,7 +384,7 @@ class Log(LogEnd):
                 if found is None or found[2] > offset or not segment.checked.covers(found[0], found[0] + found[1]):
                     found = self._plan(segment, offset, max_bytes, upto, at_least_one)
             except (CorruptIndex, BadBatch):
-                found = self.ask(segment, lambda at: self._plan(at, offset, max_bytes, upto, at_least_one))
+                found = self.query(segment, lambda at: self._plan(at, offset, max_bytes, upto, at_least_one))
             if found is not None:
                 position, size, start_offset, next_offset = found
                 if not size:
@@ -409,7 +409,7 @@ class Log(LogEnd):
             check_around_holes(segment, search_start(segment, offset), end, limit)
         return found
 
-    def ask(self, segment: Segment, question: Callable[[Segment], Answer]) -> Answer:
+    def query(self, segment: Segment, question: Callable[[Segment], Answer]) -> Answer:
         """Returns `question(segment)`. If it finds a wrong index or a bad batch, the segment is scanned, which blocks:
         afterwards its indexes are right, all of its damage is known, and `question` is called again."""
         try:
@@ -489,7 +489,7 @@ class Log(LogEnd):
             self.truncate_fully_and_start_at(offset, now_ms=now_ms, log_start_offset=min(self.log_start_offset, offset))
             return
         last = self.segments[self.segments.number_for(offset)]
-        end, position = self.ask(last, lambda segment: segment.end_before(offset))
+        end, position = self.query(last, lambda segment: segment.end_before(offset))
         self._check_txn_index(last)
         starts = min(self.log_start_offset, end), min(self.local_log_start_offset, end)
         self._announce_cut(end, *starts, min(self.high_watermark, end))
@@ -595,6 +595,6 @@ class Log(LogEnd):
         )
         restore_recent_batches(self.producers, self.segments)
         for segment in self.segments[self.segments.number_for(self.producers.end_offset) :]:
-            self.ask(segment, lambda segment: replay_into(self.producers, segment, self.log_end_offset))
+            self.query(segment, lambda segment: replay_into(self.producers, segment, self.log_end_offset))
         self.producers.end_offset = self.log_end_offset
         self.producers.on_high_watermark_moved(self.high_watermark)

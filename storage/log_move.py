@@ -90,7 +90,7 @@ class FutureLog:
     def next_copy_step(self, max_bytes: int = PIECE_BYTES) -> CopyPiece | None:
         """None if nothing is missing. KafkaError if the log cannot be read."""
         current, end = self.current, self.log.log_end_offset
-        if end < current.local_log_start_offset or self._has_parted():
+        if end < current.local_log_start_offset or self._has_diverged():
             return CopyPiece(CopyStep.RESTART, start_of(current))
         if end == current.log_end_offset:
             begun = self._epoch_without_a_record
@@ -100,7 +100,7 @@ class FutureLog:
             return CopyPiece(CopyStep.SKIP, current.log_end_offset)
         return CopyPiece(CopyStep.APPEND, read.next_offset, read.records)
 
-    def _has_parted(self) -> bool:
+    def _has_diverged(self) -> bool:
         epoch, end = self.log.epochs.latest_epoch, self.log.log_end_offset
         if end > self.current.log_end_offset:
             return True

@@ -30,8 +30,8 @@ def offset_for_timestamp(log: Log, timestamp: int, *, upto: int | None = None) -
     for segment in log.segments[log.segments.number_for(log.log_start_offset) :]:
         if segment.base_offset >= end:
             break
-        if segment.size and log.ask(segment, Segment.largest_timestamp)[0] >= timestamp:
-            found = log.ask(segment, lambda segment: _first_from(segment, timestamp, log.log_start_offset))
+        if segment.size and log.query(segment, Segment.largest_timestamp)[0] >= timestamp:
+            found = log.query(segment, lambda segment: _first_from(segment, timestamp, log.log_start_offset))
             if found is not None:
                 return found if found.offset < end else None
     return None
@@ -41,13 +41,13 @@ def offset_of_max_timestamp(log: Log) -> TimestampOffset | None:
     """The newest record; of several the first. None if no record has a timestamp."""
     newest: tuple[int, Segment, int] | None = None
     for segment in log.segments:
-        timestamp, offset = log.ask(segment, Segment.largest_timestamp)
+        timestamp, offset = log.query(segment, Segment.largest_timestamp)
         if timestamp > NO_TIMESTAMP and (newest is None or timestamp > newest[0]):
             newest = timestamp, segment, offset
     if newest is None:
         return None
     timestamp, segment, offset = newest
-    return log.ask(segment, lambda segment: _first_from(segment, timestamp, log.log_start_offset))
+    return log.query(segment, lambda segment: _first_from(segment, timestamp, log.log_start_offset))
 
 
 def _first_from(segment: Segment, timestamp: int, start_offset: int) -> TimestampOffset | None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .batch_scan import BadBatch, scan
 from .disk import Disk, File
 from .index import CorruptIndex
-from .segment import LOOK_BYTES, Segment
+from .segment import HEADER_READ_BYTES, Segment
 
 if TYPE_CHECKING:
     from .log import Log
@@ -53,7 +53,7 @@ def uncached_range(log: "Log", offset: int, max_bytes: int) -> UncachedRange | N
         except CorruptIndex:
             return None  # the read will find the damage and repair it
         position = 0 if around is None else around[1]
-    size = min(max_bytes + LOOK_BYTES, segment.size - position)
+    size = min(max_bytes + HEADER_READ_BYTES, segment.size - position)
     if size <= 0 or segment.files.get(segment.log_path).is_resident(position, size):
         return None
     # Checked bytes have left memory, here and perhaps elsewhere in the file, and the bytes that come back from the

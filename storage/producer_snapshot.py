@@ -73,14 +73,14 @@ class SnapshotBatch(NamedTuple):
         return self.first_offset + self.offset_delta
 
 
-class Snapshot(NamedTuple):
+class ProducerSnapshot(NamedTuple):
     """The content of a file. `batches` is None if it has only Kafka's part."""
 
     entries: list[SnapshotEntry]
     batches: list[SnapshotBatch] | None = None
 
 
-def encode(snapshot: Snapshot) -> bytes:
+def encode(snapshot: ProducerSnapshot) -> bytes:
     body = [_ENTRY.pack(*entry) for entry in snapshot.entries]
     data = _COUNT.pack(len(body)) + b"".join(body)
     if snapshot.batches is not None:
@@ -89,7 +89,7 @@ def encode(snapshot: Snapshot) -> bytes:
     return _HEAD.pack(VERSION, crc32c(data)) + data
 
 
-def decode(path: str, data: bytes) -> Snapshot:
+def decode(path: str, data: bytes) -> ProducerSnapshot:
     start = _HEAD.size + _COUNT.size
     if len(data) < start:
         raise CorruptFile(path, f"{len(data)} bytes are too few for a snapshot")
@@ -107,7 +107,7 @@ def decode(path: str, data: bytes) -> Snapshot:
     for entry in entries:
         if entry.producer_id < 0 or entry.offset_delta < 0 or entry.epoch < -1:
             raise CorruptFile(path, f"{entry} cannot be")
-    return Snapshot(entries, _decode_batches(path, view[end:], entries) if end < len(data) else None)
+    return ProducerSnapshot(entries, _decode_batches(path, view[end:], entries) if end < len(data) else None)
 
 
 def _decode_batches(path: str, view: memoryview, entries: list[SnapshotEntry]) -> list[SnapshotBatch]:
@@ -153,7 +153,7 @@ class SnapshotFiles:
     def latest(self) -> int | None:
         return self.offsets[-1] if self.offsets else None
 
-    def write(self, offset: int, snapshot: Snapshot, *, sync: bool) -> None:
+    def write(self, offset: int, snapshot: ProducerSnapshot, *, sync: bool) -> None:
         """Durable when it returns if `sync`; otherwise some time later, whole or recognisably not."""
         data = encode(snapshot)
         if sync:
@@ -178,7 +178,7 @@ class SnapshotFiles:
                 file.close()
             self._disk.sync_directory(self.directory)
 
-    def read(self, offset: int) -> Snapshot:
+    def read(self, offset: int) -> ProducerSnapshot:
         path = self.path(offset)
         size = self._disk.size(path)
         if size > MAX_SNAPSHOT_BYTES:

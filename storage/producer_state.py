@@ -41,7 +41,7 @@ from trioka.protocol.errors import (
 from trioka.protocol.record import EndTxnMarker, read_marker
 
 from .layout import CorruptFile
-from .producer_snapshot import Snapshot, SnapshotBatch, SnapshotEntry, SnapshotFiles
+from .producer_snapshot import ProducerSnapshot, SnapshotBatch, SnapshotEntry, SnapshotFiles
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -346,7 +346,7 @@ class ProducerState:
         self._snapshot_offset = self.end_offset
         return True
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> ProducerSnapshot:
         ids = sorted(self._producers)
         entries = [_entry(producer_id, self._producers[producer_id]) for producer_id in ids]
         batches = [
@@ -355,9 +355,9 @@ class ProducerState:
             if len(self._producers[producer_id].window) > 1
             for first_sequence, _, first_offset, last_offset, timestamp in self._producers[producer_id].window
         ]
-        return Snapshot(entries, batches if entries else None)
+        return ProducerSnapshot(entries, batches if entries else None)
 
-    def load(self, snapshot: Snapshot, offset: int) -> None:
+    def load(self, snapshot: ProducerSnapshot, offset: int) -> None:
         """The state at this offset, whatever its age, of producers that are replayed for another reader."""
         self._forget_all()
         self._load(snapshot, NEVER_IDLE_MS, 0)
@@ -394,7 +394,7 @@ class ProducerState:
         self.end_offset = offset
         self._snapshot_offset = 0
 
-    def start_with(self, snapshot: Snapshot, offset: int, *, now_ms: int, expiration_ms: int) -> None:
+    def start_with(self, snapshot: ProducerSnapshot, offset: int, *, now_ms: int, expiration_ms: int) -> None:
         """The log is empty and continues at this offset; these are its producers there."""
         self.truncate_fully_and_start_at(offset)
         self.snapshots.write(offset, snapshot, sync=True)
@@ -408,7 +408,7 @@ class ProducerState:
         self._first_unstable = NO_OFFSET
         self.lacks_batches = False
 
-    def _load(self, snapshot: Snapshot, now_ms: int, expiration_ms: int) -> None:
+    def _load(self, snapshot: ProducerSnapshot, now_ms: int, expiration_ms: int) -> None:
         for entry in snapshot.entries:
             producer = _producer(entry)
             if not _is_idle(producer, now_ms, expiration_ms):

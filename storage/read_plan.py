@@ -12,9 +12,9 @@ A read ends at the end of its segment; the next fetch continues in the next one.
 from typing import Final, NamedTuple
 
 from .file_pool import FileRange
-from .segment import LOOK_BYTES, BatchPosition, Segment
+from .segment import HEADER_READ_BYTES, BatchPosition, Segment
 
-NEAR_ENOUGH_BYTES: Final = 2 * LOOK_BYTES
+NEAR_ENOUGH_BYTES: Final = 2 * HEADER_READ_BYTES
 NEAR_ENOUGH_SHARE: Final = 8
 """The bytes of a fetch that may be given up to avoid reading headers, and an eighth of the fetch at most; clients
 request a megabyte, by default."""

@@ -95,7 +95,7 @@ class RecoveryReport:
 
 
 @mutable
-class Loaded:
+class LoadedLog:
     """The loaded state of a log."""
 
     segments: list[Segment]
@@ -108,7 +108,7 @@ class Loaded:
     report: RecoveryReport
 
 
-def load(files: FilePool, directory: str, config: LogConfig, stopped: ShutdownState, *, now_ms: int) -> Loaded:
+def load(files: FilePool, directory: str, config: LogConfig, stopped: ShutdownState, *, now_ms: int) -> LoadedLog:
     """Raises OSError or KafkaStorageError if the disk fails, and no other error for any content of the files."""
     return _Loader(files, directory, config, stopped, now_ms).load()
 
@@ -127,7 +127,7 @@ class _Loader:
         self.damages: list[Damage] = []
         self.start_offset = stopped.first_local_offset
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedLog:
         names = self.disk.list(self.directory)
         if finish_swaps(self.files, self.directory, names, now_ms=self.now_ms):
             names = self.disk.list(self.directory)
@@ -142,7 +142,7 @@ class _Loader:
         if not everything_known:
             scanned = 0
         self._rebuild_missing_indexes(names, scanned)
-        self._look_again_at_damages(scanned)
+        self._recheck_damages(scanned)
         if self.stopped.clean and everything_known:
             end_offset = self._end_of_clean_log()
             self._load_producers(end_offset)
@@ -208,7 +208,7 @@ class _Loader:
             return False
         return True
 
-    def _look_again_at_damages(self, until: int) -> None:
+    def _recheck_damages(self, until: int) -> None:
         """Checks recorded damage again in the segments before number `until`; the others are scanned anyway. A scan
         cannot see missing bytes, so records of those are kept until there are batches with these offsets."""
         bases = {damage.base_offset for damage in self.noted}
@@ -398,7 +398,7 @@ class _Loader:
 
     # The end ---------------------------------------------------------------------------------------------------------
 
-    def _finish(self, end_offset: int) -> Loaded:
+    def _finish(self, end_offset: int) -> LoadedLog:
         if self.stopped.clean and self.start_offset > end_offset:
             self.report.damaged_files.append(
                 f"{self.directory}: the checkpointed log start offset is {self.start_offset}"
@@ -429,7 +429,7 @@ class _Loader:
         recovery_point = min(self.stopped.recovery_point, end_offset) if not self.stopped.clean else end_offset
         for segment in self.segments[:-1]:
             segment.synced = segment.end_offset() <= recovery_point if segment.next_offset >= 0 else True
-        return Loaded(
+        return LoadedLog(
             segments=self.segments,
             log_start_offset=log_start,
             local_log_start_offset=local_start,

@@ -102,7 +102,7 @@ def newest_timestamps(log: Log, retention_ms: int) -> list[int]:
     """The largest timestamp of each segment, if retention needs it: finding it may read a file."""
     if not log.config.deletes or retention_ms < 0:
         return [segment.created_ms for segment in log.segments]
-    found = [log.ask(segment, lambda segment: segment.largest_timestamp()[0]) for segment in log.segments]
+    found = [log.query(segment, lambda segment: segment.largest_timestamp()[0]) for segment in log.segments]
     return [newest if newest >= 0 else segment.created_ms for newest, segment in zip(found, log.segments, strict=True)]
 
 
@@ -121,7 +121,7 @@ def decide(
     gone: list[ExpiredSegment] = []
     start = log_start_offset
 
-    def look(reason: DeletionReason, has_to_go: Callable[[int], bool]) -> None:
+    def delete_expired(reason: DeletionReason, has_to_go: Callable[[int], bool]) -> None:
         nonlocal start
         number = len(gone)
         while number < len(segments) and high_watermark >= ends[number]:
@@ -132,13 +132,15 @@ def decide(
             start = max(start, ends[number])
             number += 1
 
-    look(DeletionReason.START_OFFSET, lambda number: number + 1 < len(segments) and ends[number] <= start)
+    delete_expired(DeletionReason.START_OFFSET, lambda number: number + 1 < len(segments) and ends[number] <= start)
     from_the_future: tuple[int, ...] = ()
     if config.deletes:
         if config.retention_bytes >= 0:
-            look(DeletionReason.SIZE, beyond(segments, len(gone), config.retention_bytes))
+            delete_expired(DeletionReason.SIZE, beyond(segments, len(gone), config.retention_bytes))
         if config.retention_ms >= 0:
-            look(DeletionReason.TIME, lambda number: now_ms - segments[number].newest_ms > config.retention_ms)
+            delete_expired(
+                DeletionReason.TIME, lambda number: now_ms - segments[number].newest_ms > config.retention_ms
+            )
             kept = segments[len(gone) :]
             from_the_future = tuple(segment.base_offset for segment in kept if segment.newest_ms > now_ms)
     return Retention(

@@ -34,10 +34,10 @@ from .verified_ranges import VerifiedRanges
 NO_TIMESTAMP: Final = -1
 UNKNOWN: Final = -2
 
-LOOK_BYTES: Final = 4096
+HEADER_READ_BYTES: Final = 4096
 """Read at once when headers are looked for: an index interval, by default."""
 
-NEXT_ENTRY_BYTES: Final = 2 * LOOK_BYTES
+NEXT_ENTRY_BYTES: Final = 2 * HEADER_READ_BYTES
 
 JOINED_BYTES: Final = 2048
 """Batches below this size are copied together before they are written."""
@@ -345,7 +345,7 @@ class Segment:
                 continue
             at = position - start
             if len(buffer) - at < PLACE.size:
-                buffer, start, at = self.files.get(self.log_path).read(position, LOOK_BYTES), position, 0
+                buffer, start, at = self.files.get(self.log_path).read(position, HEADER_READ_BYTES), position, 0
                 if len(buffer) < PLACE.size:
                     raise BadBatch(position, f"{len(buffer)} bytes are no batch")
             base_offset, length, magic, delta = PLACE.unpack_from(buffer, at)
@@ -371,7 +371,7 @@ class Segment:
                 continue
             at = position - start
             if len(buffer) - at < PLACE.size:
-                buffer, start, at = self.files.get(self.log_path).read(position, LOOK_BYTES), position, 0
+                buffer, start, at = self.files.get(self.log_path).read(position, HEADER_READ_BYTES), position, 0
             if len(buffer) < PLACE.size:
                 raise BadBatch(position, f"{len(buffer)} bytes are no batch")
             base_offset, length, magic, delta = PLACE.unpack_from(buffer, at)

@@ -217,7 +217,7 @@ class _Copy:
             else:
                 self._put(patch)
                 if not patch.is_whole:
-                    left += self._look_again(self._copy_as_it_is(file, _rest(patch)))
+                    left += self._narrow(self._copy_as_it_is(file, _rest(patch)))
             position, self._last_offset = damage.end_position, damage.end_offset - 1
         self._copy(file, position, self._work.held.size)
         self._new.next_offset = max(self._last_offset + 1, self._new.next_offset)
@@ -264,7 +264,7 @@ class _Copy:
             position += len(piece)
         return replace(damage, position=start, end_position=self._new.size)
 
-    def _look_again(self, damage: Damage) -> list[Damage]:
+    def _narrow(self, damage: Damage) -> list[Damage]:
         """If the beginning of a range was repaired, more of it may turn out to be sound, because the position of its
         batches is known now."""
         found: list[Damage] = []

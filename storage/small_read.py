@@ -17,7 +17,7 @@ from trioka.protocol.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC
 
 from .batch_scan import NO_OFFSET
 from .index import CorruptIndex
-from .segment import LOOK_BYTES, PLACE, PLACE_SIZE, Segment
+from .segment import HEADER_READ_BYTES, PLACE, PLACE_SIZE, Segment
 
 if TYPE_CHECKING:
     from .log import Log
@@ -49,7 +49,7 @@ def take(log: "Log", offset: int, max_bytes: int, upto: int) -> SmallRead | None
     if data is None or PLACE.unpack_from(data)[0] != offset:
         return None
     end, next_offset, entry_offset = 0, offset, NO_OFFSET
-    if size > LOOK_BYTES and segment.index_is_warm:
+    if size > HEADER_READ_BYTES and segment.index_is_warm:
         end, entry_offset = _last_entry(segment, position, size)
     unpack = PLACE.unpack_from
     while end + PLACE_SIZE <= size:

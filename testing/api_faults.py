@@ -8,9 +8,9 @@ from .faults import Armed, Effect, ErrorName, Fault, Length, error_name, seconds
 
 
 class ApiFaults:
-    """Arms faults by commands (`tell`), which a subclass implements."""
+    """Arms faults by commands (`call`), which a subclass implements."""
 
-    def tell(self, order: str, **details: Any) -> Any:
+    def call(self, order: str, **details: Any) -> Any:
         raise NotImplementedError
 
     def fail(self, api: str, error: ErrorName, *, topic: str | None = None, count: int | None = 1) -> Armed:
@@ -30,4 +30,4 @@ class ApiFaults:
         return self._arm(Fault(api=api, effect=Effect.DROP, is_done=done, topic=topic, count=count))
 
     def _arm(self, fault: Fault) -> Armed:
-        return Armed(self, self.tell("arm", fault=fault.plain()), fault)
+        return Armed(self, self.call("arm", fault=fault.plain()), fault)

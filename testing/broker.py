@@ -181,22 +181,22 @@ class Broker(ApiFaults, TopicCalls):
 
     def cut(self) -> None:
         """Cut the network: close connections, and close new ones at once, until `heal`."""
-        self._home.tell("cut")
+        self._home.call("cut")
 
     def disk_full(self) -> None:
         """Fail every write with ENOSPC. As in Kafka, a log directory goes offline at its first such error, and a broker
         without another one ends: from then on commands raise `HasEnded` with that reason, until `restart`.
         """
-        self._home.tell("disk", is_full=True)
+        self._home.call("disk", is_full=True)
 
     def slow_disk(self, by: Length = "50ms") -> None:
         """Delay every write and every fsync by this time."""
-        self._home.tell("disk", slowness_s=seconds_of(by))
+        self._home.call("disk", slowness_s=seconds_of(by))
 
     def heal(self) -> None:
         """Undo all faults above: restore the network, the disk's space and its speed, and disarm every fault."""
         with suppress(HasEnded):  # it starts again without a fault
-            self._home.tell("heal")
+            self._home.call("heal")
 
     def flip_bit(self, topic: str, partition: int = 0, *, byte: int = -1, bit: int = 0) -> None:
         """Flip one bit of a partition's newest file: of its last byte, unless `byte` is given. A client that reads the
@@ -240,13 +240,13 @@ class Broker(ApiFaults, TopicCalls):
         if self._host is None:
             return "the broker is not running"
         try:
-            return str(self._host.tell("describe", timeout_s=DESCRIBE_S))
+            return str(self._host.call("describe", timeout_s=DESCRIBE_S))
         except Exception as error:
             return f"the broker did not report its state: {error}\n{self._host.log_tail}".rstrip()
 
-    def tell(self, order: str, **details: Any) -> Any:
+    def call(self, order: str, **details: Any) -> Any:
         """Send a command to the node; `Clock` and `Chaos` use this."""
-        return self._home.tell(order, **details)
+        return self._home.call(order, **details)
 
 
 def keys_of(configs: Mapping[str, object]) -> dict[str, str]:

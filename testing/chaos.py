@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 SEEDS: Final = 1 << 32
 RATE: Final = 0.1
-MOST: Final = 100
+MAX_FAULTS: Final = 100
 
 
 class Storm:
@@ -35,14 +35,14 @@ class Storm:
         return f"storm(seed={self.seed})"
 
     def start(self) -> "Storm":
-        self._broker.tell(
+        self._broker.call(
             "storm", seed=self.seed, rate=self._rate, most=self._faults, apis=self._apis, topic=self._topic
         )
         return self
 
     def stop(self) -> None:
         if self._broker.is_running:
-            self._broker.tell("stop_storm")
+            self._broker.call("stop_storm")
 
     def __enter__(self) -> "Storm":
         return self.start()
@@ -53,7 +53,7 @@ class Storm:
     @property
     def faults(self) -> list[str]:
         """The faults of the storm so far, one line each."""
-        return list(self._broker.tell("storm_log"))
+        return list(self._broker.call("storm_log"))
 
 
 class Chaos:
@@ -69,7 +69,7 @@ class Chaos:
         seed: int | None = None,
         *,
         rate: float = RATE,
-        faults: int = MOST,
+        faults: int = MAX_FAULTS,
         apis: Iterable[str] | None = None,
         topic: str | None = None,
     ) -> Storm:

@@ -37,7 +37,7 @@ LOOK_AGAIN_S: Final = 0.02
 FETCH_BYTES: Final = 1 << 20  # per partition and request
 PRODUCE_BY_NAME: Final = 12
 ALL_REPLICAS: Final = -1
-AS_THE_BROKER: Final = -1  # default.replication.factor
+BROKER_DEFAULT: Final = -1  # default.replication.factor
 READ_COMMITTED: Final = 1
 
 Payload = bytes | str | None
@@ -73,13 +73,13 @@ class Client:
 
         def connect(host: str, port: int) -> Connection:
             return Connection(
-                host, port, timeout_s=patience, tls=self._tls, greet=self._login, client_id=HELPER_CLIENT_ID
+                host, port, timeout_s=patience, tls=self._tls, log_in=self._login, client_id=HELPER_CLIENT_ID
             )
 
         return Kafka(self._addresses, connect=connect, budget=patience)
 
     def create_topic(
-        self, name: str, partitions: int, configs: Mapping[str, str], replicas: int = AS_THE_BROKER
+        self, name: str, partitions: int, configs: Mapping[str, str], replicas: int = BROKER_DEFAULT
     ) -> None:
         Topic = CreateTopicsRequest.Topic
         wanted = Topic(
@@ -293,13 +293,13 @@ def _fetch(kafka: Kafka, positions: dict[TopicPartition, int], max_wait_ms: int,
                     positions[place] = header.last_offset + 1
                 found += [
                     Record(*place, each.offset, each.timestamp, each.key, each.value, each.headers)
-                    for each in records_told(data, result)
+                    for each in visible_records(data, result)
                     if each.offset >= start
                 ]
     return found
 
 
-def records_told(data: bytes, result: FetchResponse.Topic.Partition) -> Iterator[record.Record]:
+def visible_records(data: bytes, result: FetchResponse.Topic.Partition) -> Iterator[record.Record]:
     """The records of the whole batches in `data`, without markers, and without the aborted ones, if the broker lists
     them.
     """

@@ -22,11 +22,11 @@ class Clock:
 
         Clients stay in the machine's time. They miss their heartbeats, and timestamps from their own clocks are old
         when they arrive."""
-        self._broker.tell("advance", timeout_s=ADVANCE_S, seconds=seconds_of(by))
+        self._broker.call("advance", timeout_s=ADVANCE_S, seconds=seconds_of(by))
 
     def now_ms(self) -> int:
         """The broker's time, in milliseconds since 1970."""
-        return int(self._broker.tell("now_ms"))
+        return int(self._broker.call("now_ms"))
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self.now_ms() / 1000, UTC)

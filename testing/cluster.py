@@ -24,7 +24,7 @@ from typing import Any, Final
 from . import temp_dirs
 from .api_faults import ApiFaults
 from .broker import DESCRIBE_S, keys_of
-from .client import AS_THE_BROKER, LOOK_AGAIN_S, Client, Record
+from .client import BROKER_DEFAULT, LOOK_AGAIN_S, Client, Record
 from .clock_control import Clock
 from .cluster_runtime import START_S, Nodes
 from .disks.corruption import flip_bit, tear
@@ -33,15 +33,15 @@ from .loop import Loop
 from .runner import ANSWER_S, Unresponsive
 from .topic_calls import TopicCalls
 
-MOST_NODES: Final = 9
+MAX_NODES: Final = 9
 PATIENCE_S: Final = 60.0  # time limit for a cluster to recover from a fault
 REASONS: Final = 8  # listed in an error; more would not be read
 
 
 class Cluster(ApiFaults, TopicCalls):
     def __init__(self, nodes: int = 3, **configs: object) -> None:
-        if not 1 <= nodes <= MOST_NODES:
-            raise ValueError(f"nodes={nodes}: a cluster under test has 1 to {MOST_NODES}")
+        if not 1 <= nodes <= MAX_NODES:
+            raise ValueError(f"nodes={nodes}: a cluster under test has 1 to {MAX_NODES}")
         self.numbers = range(1, nodes + 1)
         self._settings = keys_of(configs)
         self._folder: str | None = None
@@ -184,7 +184,7 @@ class Cluster(ApiFaults, TopicCalls):
             raise ValueError("tear() is for a node that was killed: what it has in its hands is not lost")
         tear(self._inside.folder_of(node), topic, partition, lost)
 
-    def tell(self, order: str, *, timeout_s: float = ANSWER_S, **details: Any) -> Any:
+    def call(self, order: str, *, timeout_s: float = ANSWER_S, **details: Any) -> Any:
         """Send a command to all nodes; `Clock` and `Chaos` use this."""
         carry_out = getattr(self._inside, order)
         ask = self._home.wait if iscoroutinefunction(carry_out) else self._home.call
@@ -230,7 +230,7 @@ class Cluster(ApiFaults, TopicCalls):
         """Create a topic, on three nodes if there are as many; min.insync.replicas is 2 then. Returns its name when all
         its partitions have leaders and every reachable node knows them.
         """
-        replicas = AS_THE_BROKER if replication_factor is None else replication_factor
+        replicas = BROKER_DEFAULT if replication_factor is None else replication_factor
         self._new_client().create_topic(name, partitions, keys_of(configs), replicas)
         self._await_leaders(name)
         return name

@@ -36,7 +36,7 @@ log = logging.getLogger("trioka.testing")
 START_S: Final = 60.0  # time limit for nodes to form a cluster
 LOOK_AGAIN_S: Final = 0.01
 STEPS: Final = 40  # of an advance of the clock: each takes as long as new requests between nodes, some 20 ms
-ON_ITS_WAY_S: Final = 0.005  # time limit for bytes in flight between two nodes
+IN_FLIGHT_S: Final = 0.005  # time limit for bytes in flight between two nodes
 NO_CONTROLLER: Final = "there is no active controller"
 REPLICAS: Final = 3  # default replication factor, if there are as many nodes
 
@@ -246,7 +246,7 @@ class Nodes:
         def is_busy() -> bool:
             return threads.borrowed_tokens > 0 or any(node.broker.commit.is_busy for node in self.running.values())
 
-        await self.clock.advance(seconds, is_busy, passed=self._postpone_deadlines, cushion_s=ON_ITS_WAY_S, steps=STEPS)
+        await self.clock.advance(seconds, is_busy, passed=self._postpone_deadlines, cushion_s=IN_FLIGHT_S, steps=STEPS)
         with trio.move_on_after(START_S):
             while was_well and self.problems():  # noqa: ASYNC110 - many conditions, all soon true
                 await trio.sleep(LOOK_AGAIN_S)

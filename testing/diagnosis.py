@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from .node import Node
 
-MOST: Final = 50  # lines per section; more would not help the reader
+MAX_SHOWN: Final = 50  # lines per section; more would not help the reader
 LOG_LINES: Final = 30
 
 
@@ -32,9 +32,9 @@ def describe(node: "Node") -> str:
     lines = []
     for name, found in sections.items():
         shown = list(found)
-        lines += [f"{name}:" if shown else f"{name}: none", *(f"  {line}" for line in shown[:MOST])]
-        if len(shown) > MOST:
-            lines.append(f"  … and {len(shown) - MOST} more")
+        lines += [f"{name}:" if shown else f"{name}: none", *(f"  {line}" for line in shown[:MAX_SHOWN])]
+        if len(shown) > MAX_SHOWN:
+            lines.append(f"  … and {len(shown) - MAX_SHOWN} more")
     return "\n".join(lines)
 
 
@@ -64,7 +64,7 @@ def _members(coordinator: "GroupCoordinator", group_id: str, kind: str) -> str:
         clients = [each.client_id for each in coordinator.describe_group(group_id, 0).members]
     else:
         clients = [each.client_id for each in coordinator.describe_consumer_group(group_id).members]
-    return "no members" if not clients else f"{len(clients)} members: {', '.join(sorted(clients)[:MOST])}"
+    return "no members" if not clients else f"{len(clients)} members: {', '.join(sorted(clients)[:MAX_SHOWN])}"
 
 
 def _faults(node: "Node") -> Iterator[str]:

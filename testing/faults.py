@@ -177,10 +177,10 @@ class Armed:
     @property
     def strikes(self) -> int:
         """The number of requests it has struck so far."""
-        return int(self._host.tell("strikes", number=self._number))
+        return int(self._host.call("strikes", number=self._number))
 
     def disarm(self) -> None:
-        self._host.tell("disarm", number=self._number)
+        self._host.call("disarm", number=self._number)
 
     def __enter__(self) -> "Armed":
         return self

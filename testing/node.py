@@ -45,7 +45,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "group.initial.rebalance.delay.ms": "0",
     "connections.max.idle.ms": str(TEN_YEARS_MS),
 }
-OURS: Final = frozenset({"listeners", "advertised.listeners", "log.dirs", "log.dir"})
+RESERVED_SETTINGS: Final = frozenset({"listeners", "advertised.listeners", "log.dirs", "log.dir"})
 
 
 class Node:
@@ -67,7 +67,7 @@ class Node:
         self.faults = Faults() if faults is None else faults
         self.schedule: FaultSchedule | None = None
         self._disk = FaultyDisk()
-        for key in OURS & settings.keys():
+        for key in RESERVED_SETTINGS & settings.keys():
             raise ConfigError(f"{key} is chosen by the broker under test, and cannot be set.")
         listeners = f"{LISTENER}://{HOST}:{port},CONTROLLER://{HOST}:0"
         loaded = load({**SETTINGS, "listeners": listeners, **own, **settings, "log.dirs": folder})

@@ -58,7 +58,7 @@ class ProcessHost:
             self._reader = threading.Thread(target=self._read, args=(process, self._answers), daemon=True)
             self._reader.start()
             launch = {"folder": self._data, "settings": dict(self._settings), "port": port}
-            return int(self._ask(launch, START_S))
+            return int(self._send_order(launch, START_S))
         except BaseException:
             self.kill()
             raise
@@ -70,12 +70,12 @@ class ProcessHost:
             answers.put(line)
         answers.put("")
 
-    def tell(self, order: str, *, timeout_s: float = ANSWER_S, **details: Any) -> Any:
+    def call(self, order: str, *, timeout_s: float = ANSWER_S, **details: Any) -> Any:
         if self._is_paused:
             raise Unresponsive("the broker is paused; resume() it first")
-        return self._ask({"order": order, "details": details, "timeout_s": timeout_s}, timeout_s)
+        return self._send_order({"order": order, "details": details, "timeout_s": timeout_s}, timeout_s)
 
-    def _ask(self, said: Mapping[str, Any], timeout_s: float) -> Any:
+    def _send_order(self, said: Mapping[str, Any], timeout_s: float) -> Any:
         process = self._process
         if process is None or process.stdin is None:
             raise Unresponsive("the broker is not running")
@@ -84,7 +84,7 @@ class ProcessHost:
             try:
                 process.stdin.write(json.dumps({**said, "number": self._number}) + "\n")
                 process.stdin.flush()
-                result = self._hear(timeout_s)
+                result = self._read_answer(timeout_s)
             except (OSError, Empty):
                 result = None
         if result is None:
@@ -93,7 +93,7 @@ class ProcessHost:
             raise ERRORS.get(result["kind"], RuntimeError)(result["error"])
         return result["value"]
 
-    def _hear(self, timeout_s: float) -> dict[str, Any] | None:
+    def _read_answer(self, timeout_s: float) -> dict[str, Any] | None:
         """The result of the last command; skips results of earlier commands that timed out."""
         deadline = time.monotonic() + timeout_s
         while line := self._answers.get(timeout=max(0.0, deadline - time.monotonic())):

@@ -24,7 +24,7 @@ class Host(Protocol):
     def stop(self) -> None:
         """Stop cleanly and keep only the data. A second call does nothing."""
 
-    def tell(self, order: str, *, timeout_s: float = ANSWER_S, **details: Any) -> Any:
+    def call(self, order: str, *, timeout_s: float = ANSWER_S, **details: Any) -> Any:
         """Execute a command, a method of `Node`. Returns its result, raises its error."""
 
     @property

@@ -31,7 +31,7 @@ def main() -> None:
         for line in sys.stdin:
             order = json.loads(line)
             try:
-                _answer(order, value=host.tell(order["order"], timeout_s=order["timeout_s"], **order["details"]))
+                _answer(order, value=host.call(order["order"], timeout_s=order["timeout_s"], **order["details"]))
             except Exception as error:
                 _answer(order, kind=_kind(error), error=str(error))
     finally:

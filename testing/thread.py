@@ -37,7 +37,7 @@ class ThreadHost:
     def is_running(self) -> bool:
         return self._loop is not None and self._loop.is_running
 
-    def tell(self, order: str, *, timeout_s: float = ANSWER_S, **details: Any) -> Any:
+    def call(self, order: str, *, timeout_s: float = ANSWER_S, **details: Any) -> Any:
         if self._loop is None:
             raise Unresponsive("the broker is not running")
         carry_out = getattr(self._node, order)

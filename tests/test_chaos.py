@@ -112,7 +112,7 @@ def test_the_count_needs_no_checker() -> None:
     assert (verdict.acked, verdict.lost, verdict.duplicated, verdict.reordered) == (3, 1, 1, 1)
 
 
-def test_nobody_may_read_what_was_aborted() -> None:
+def test_aborted_records_are_not_read() -> None:
     dealt: list[tuple[str, Outcome, list[Step]]] = [("dealer", Outcome.FAIL, [Send(KEY, b"dealer:1", 3)])]
     assert verdict_of([*sent(0, 1, 2), *dealt], ALL_THERE).is_good
     assert verdict_of([*sent(0, 1, 2), *dealt], [*ALL_THERE, (3, b"dealer:1")]).others == 1
@@ -133,7 +133,7 @@ def test_a_group_passes_nothing_over() -> None:
     assert len(batch_for(reads[2:])) == 1
 
 
-def test_what_nobody_knows_the_end_of_may_end_as_late_as_the_run() -> None:
+def test_an_unknown_outcome_may_be_as_late_as_the_end_of_the_run() -> None:
     journal = journal_of(("member", Outcome.INFO, [Commit(GROUP, KEY, 7)]), ("other", Outcome.OK, []))
     unknown, known = journal.history().operations
     assert (unknown.process, known.process) == ("member", "other")

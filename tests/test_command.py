@@ -183,7 +183,7 @@ def folders_of(pid: int) -> set[Path]:
     return {Path(*Path(path).parts[:4]) for path in opened if path.startswith("/dev/shm/trioka-")}
 
 
-def test_a_broker_to_which_nobody_listens_any_more_serves_on_and_stops_cleanly(tmp_path: Path) -> None:
+def test_a_broker_whose_output_is_closed_serves_on_and_stops_cleanly(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     process = subprocess.Popen([*COMMAND, "dev", "--port", "0"], stdout=writing)
@@ -224,7 +224,7 @@ def test_a_busy_port_is_named_with_its_owner(tmp_path: Path) -> None:
     assert "Traceback" not in answer.stderr
 
 
-def test_a_busy_http_port_that_was_asked_for_is_an_error(tmp_path: Path) -> None:
+def test_a_busy_configured_http_port_is_an_error(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as busy:
         port = busy.getsockname()[1]
         answer = run("dev", "--port", "0", "--http-port", str(port), "--data", str(tmp_path))
@@ -233,7 +233,7 @@ def test_a_busy_http_port_that_was_asked_for_is_an_error(tmp_path: Path) -> None
     assert answer.stderr.endswith("; choose another with --http-port.\n")
 
 
-def test_a_busy_http_port_that_nobody_asked_for_is_a_note_and_another_is_taken(tmp_path: Path) -> None:
+def test_a_busy_default_http_port_is_a_note_and_another_is_taken(tmp_path: Path) -> None:
     assert _http_listeners(9092, None) == "127.0.0.1:10092,127.0.0.1:0"
     assert _http_listeners(0, None) == _http_listeners(65000, None) == "127.0.0.1:0"
     with socket.create_server(("127.0.0.1", 0)) as busy:
@@ -256,7 +256,7 @@ def test_without_http_there_is_no_line_about_it(tmp_path: Path) -> None:
         assert broker.process.stdout.readline().startswith("  Try ")
 
 
-def test_a_broker_logs_json_where_nobody_watches_and_says_the_same_on_standard_output(tmp_path: Path) -> None:
+def test_a_broker_logs_json_without_a_terminal_and_prints_the_same_on_standard_output(tmp_path: Path) -> None:
     with running("dev", "--port", "0", "--data", str(tmp_path), "--log-level", "info") as broker:
         broker.process.terminate()
         _, talk = broker.process.communicate(timeout=60)

@@ -298,7 +298,7 @@ def test_commits_that_were_under_way_together_may_both_hold() -> None:
     assert not check(history).anomalies
 
 
-def test_a_commit_may_hold_before_anybody_hears_that_it_does() -> None:
+def test_a_commit_may_be_valid_before_its_response() -> None:
     history = History()
     history.ok("r", Commit("g", "k", 5), began=0, ended=1)
     history.ok("t", Committed("g", "k", 7), began=3, ended=4)
@@ -322,7 +322,7 @@ def test_a_commit_that_began_later_is_no_excuse() -> None:
     assert check(history).kinds == {"lost-commit"}
 
 
-def test_a_poll_that_does_not_show_what_had_long_been_there_is_told_as_lag() -> None:
+def test_a_poll_that_misses_old_records_is_counted_as_lag() -> None:
     history = History()
     history.ok("w", sends(("k", b"1", 0)), began=0, ended=1)
     history.ok("w", sends(("k", b"2", 1)), began=1, ended=2)

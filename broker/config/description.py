@@ -19,11 +19,11 @@ from .key import (
     CLIENT_METRICS_KEYS,
     GROUP_KEYS,
     TOPIC_KEYS,
-    Entry,
+    ConfigEntry,
+    ConfigSource,
+    ConfigSynonym,
     Key,
     Mode,
-    Source,
-    Synonym,
     broker_key_of,
 )
 from .layers import EMPTY, EQUIVALENT_KEYS, Config, GroupConfig, TopicConfig, unit_ms
@@ -32,33 +32,33 @@ from .values import Whole
 UNKNOWN_TYPE: Final = 0
 
 
-def describe_topic(config: TopicConfig, names: Collection[str] | None = None) -> list[Entry]:
+def describe_topic(config: TopicConfig, names: Collection[str] | None = None) -> list[ConfigEntry]:
     """The entries of a topic; only those in `names`, unless it is empty."""
     entries = []
     for name in _entry_names(TOPIC_KEYS, config.overrides, names):
         if (key := TOPIC_KEYS.get(name)) is None:
-            entries.append(_unknown(name, (Synonym(name, None, Source.TOPIC),), read_only=False))
+            entries.append(_unknown(name, (ConfigSynonym(name, None, ConfigSource.TOPIC),), read_only=False))
             continue
         value = _value_text(key, config[key])
-        own = (Synonym(name, value, Source.TOPIC),) if name in config.overrides else ()
+        own = (ConfigSynonym(name, value, ConfigSource.TOPIC),) if name in config.overrides else ()
         inherited = _broker_synonyms(config.config, key.synonyms[0]) if key.synonyms else ()
         entries.append(_entry(key, value, (*own, *inherited)))
     return entries
 
 
-def describe_created_topic(config: TopicConfig) -> list[Entry]:
+def describe_created_topic(config: TopicConfig) -> list[ConfigEntry]:
     """The entries of a new topic for CreateTopics: values as they were set, without synonyms."""
     entries = []
     for name in _entry_names(TOPIC_KEYS, config.overrides, None):
         key = TOPIC_KEYS[name]
         value, source = _inherited_text(config.config, key)
         if name in config.overrides:
-            value, source = config.overrides[name], Source.TOPIC
-        entries.append(Entry(name, value, source, key.sensitive, False, (), key.type.number, key.doc))
+            value, source = config.overrides[name], ConfigSource.TOPIC
+        entries.append(ConfigEntry(name, value, source, key.sensitive, False, (), key.type.number, key.doc))
     return entries
 
 
-def describe_broker(config: Config, names: Collection[str] | None = None) -> list[Entry]:
+def describe_broker(config: Config, names: Collection[str] | None = None) -> list[ConfigEntry]:
     """The entries of this broker, including undeclared keys that are set."""
     texts = {**config.static, **config.cluster, **config.broker}
     entries = []
@@ -76,7 +76,7 @@ def describe_broker(config: Config, names: Collection[str] | None = None) -> lis
     return entries
 
 
-def describe_all_brokers(config: Config, names: Collection[str] | None = None) -> list[Entry]:
+def describe_all_brokers(config: Config, names: Collection[str] | None = None) -> list[ConfigEntry]:
     """The entries of the cluster-wide default: the broker resource without a name."""
     entries = []
     for name, text in sorted(config.cluster.items()):
@@ -84,7 +84,7 @@ def describe_all_brokers(config: Config, names: Collection[str] | None = None) -
             continue
         key = broker_key_of(name)
         value = None if key is None or key.sensitive else text
-        synonyms = (Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER),)
+        synonyms = (ConfigSynonym(name, value, ConfigSource.DYNAMIC_DEFAULT_BROKER),)
         if key is None:
             entries.append(_unknown(name, synonyms, read_only=True))
         else:
@@ -93,24 +93,26 @@ def describe_all_brokers(config: Config, names: Collection[str] | None = None) -
     return entries
 
 
-def describe_group(config: GroupConfig, names: Collection[str] | None = None) -> list[Entry]:
+def describe_group(config: GroupConfig, names: Collection[str] | None = None) -> list[ConfigEntry]:
     """The entries of a group, which need not exist."""
     entries = []
     for name in _entry_names(GROUP_KEYS, config.overrides, names):
         if (key := GROUP_KEYS.get(name)) is None:
-            entries.append(_unknown(name, (Synonym(name, None, Source.GROUP),), read_only=False))
+            entries.append(_unknown(name, (ConfigSynonym(name, None, ConfigSource.GROUP),), read_only=False))
             continue
         value = _value_text(key, config[key])
-        own = (Synonym(name, value, Source.GROUP),) if name in config.overrides else ()
+        own = (ConfigSynonym(name, value, ConfigSource.GROUP),) if name in config.overrides else ()
         if key.synonyms:
             inherited = _broker_synonyms(config.config, key.synonyms[0])
         else:
-            inherited = (Synonym(name, key.default_text, Source.DEFAULT),)
+            inherited = (ConfigSynonym(name, key.default_text, ConfigSource.DEFAULT),)
         entries.append(_entry(key, value, (*own, *inherited)))
     return entries
 
 
-def describe_client_metrics(overrides: Mapping[str, str] = EMPTY, names: Collection[str] | None = None) -> list[Entry]:
+def describe_client_metrics(
+    overrides: Mapping[str, str] = EMPTY, names: Collection[str] | None = None
+) -> list[ConfigEntry]:
     """The entries of a client metrics subscription, which need not exist."""
     entries = []
     for name in _entry_names(CLIENT_METRICS_KEYS, overrides, names):
@@ -118,14 +120,16 @@ def describe_client_metrics(overrides: Mapping[str, str] = EMPTY, names: Collect
             continue
         text = overrides.get(name)
         value = key.default_text if text is None else key.type.show(key.type.parse(text))
-        entries.append(_entry(key, value, () if text is None else (Synonym(name, value, Source.CLIENT_METRICS),)))
+        entries.append(
+            _entry(key, value, () if text is None else (ConfigSynonym(name, value, ConfigSource.CLIENT_METRICS),))
+        )
     return entries
 
 
-def describe_loggers(levels: Mapping[str, str], names: Collection[str] | None = None) -> list[Entry]:
+def describe_loggers(levels: Mapping[str, str], names: Collection[str] | None = None) -> list[ConfigEntry]:
     """The entries of loggers, with the levels that the caller passes."""
     return [
-        Entry(name, level, Source.BROKER_LOGGER, False, False, (), UNKNOWN_TYPE, None)
+        ConfigEntry(name, level, ConfigSource.BROKER_LOGGER, False, False, (), UNKNOWN_TYPE, None)
         for name, level in sorted(levels.items())
         if not names or name in names
     ]
@@ -144,47 +148,49 @@ def _value_text(key: Key[object], value: object) -> str | None:
     return None if value is None or key.sensitive else key.type.show(value)
 
 
-def _entry(key: Key[object], value: str | None, synonyms: tuple[Synonym, ...], *, read_only: bool = False) -> Entry:
-    source = synonyms[0].source if synonyms else Source.DEFAULT
-    return Entry(key.name, value, source, key.sensitive, read_only, synonyms, key.type.number, key.doc)
+def _entry(
+    key: Key[object], value: str | None, synonyms: tuple[ConfigSynonym, ...], *, read_only: bool = False
+) -> ConfigEntry:
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
+    return ConfigEntry(key.name, value, source, key.sensitive, read_only, synonyms, key.type.number, key.doc)
 
 
-def _unknown(name: str, synonyms: tuple[Synonym, ...], *, read_only: bool) -> Entry:
-    return Entry(name, None, synonyms[0].source, True, read_only, synonyms, UNKNOWN_TYPE, None)
+def _unknown(name: str, synonyms: tuple[ConfigSynonym, ...], *, read_only: bool) -> ConfigEntry:
+    return ConfigEntry(name, None, synonyms[0].source, True, read_only, synonyms, UNKNOWN_TYPE, None)
 
 
-def _broker_synonyms(config: Config, key: Key[object]) -> tuple[Synonym, ...]:
+def _broker_synonyms(config: Config, key: Key[object]) -> tuple[ConfigSynonym, ...]:
     """The sources of a broker key's value by precedence, starting at the first layer that sets the key itself."""
     synonyms = _synonyms(config, EQUIVALENT_KEYS.get(key.name, (key.name,)), key.sensitive)
     return tuple(dropwhile(lambda synonym: synonym.name != key.name, synonyms))
 
 
-def _synonyms(config: Config, names: tuple[str, ...], sensitive: bool) -> tuple[Synonym, ...]:
+def _synonyms(config: Config, names: tuple[str, ...], sensitive: bool) -> tuple[ConfigSynonym, ...]:
     """All settings of the names: by layer, then in the order of the names."""
     synonyms = [
-        Synonym(name, None if sensitive else texts[name], source)
+        ConfigSynonym(name, None if sensitive else texts[name], source)
         for source, texts in _layers(config)
         for name in names
         if name in texts
     ]
     for name in names:
         if (key := BROKER_KEYS.get(name)) is not None and (default := key.default_text) is not None:
-            synonyms.append(Synonym(name, None if sensitive else default, Source.DEFAULT))
+            synonyms.append(ConfigSynonym(name, None if sensitive else default, ConfigSource.DEFAULT))
     return tuple(synonyms)
 
 
-def _layers(config: Config) -> tuple[tuple[Source, Mapping[str, str]], ...]:
+def _layers(config: Config) -> tuple[tuple[ConfigSource, Mapping[str, str]], ...]:
     return (
-        (Source.DYNAMIC_BROKER, config.broker),
-        (Source.DYNAMIC_DEFAULT_BROKER, config.cluster),
-        (Source.STATIC_BROKER, config.static),
+        (ConfigSource.DYNAMIC_BROKER, config.broker),
+        (ConfigSource.DYNAMIC_DEFAULT_BROKER, config.cluster),
+        (ConfigSource.STATIC_BROKER, config.static),
     )
 
 
-def _inherited_text(config: Config, key: Key[object]) -> tuple[str | None, Source]:
+def _inherited_text(config: Config, key: Key[object]) -> tuple[str | None, ConfigSource]:
     for source, texts in _layers(config):
         for synonym in key.synonyms:
             if (text := texts.get(synonym.name)) is not None:
                 factor = unit_ms(synonym) if isinstance(key.type, Whole) else 1
                 return text if factor == 1 else str(int(text) * factor), source
-    return key.default_text, Source.DEFAULT
+    return key.default_text, ConfigSource.DEFAULT

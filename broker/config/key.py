@@ -51,7 +51,7 @@ class Mode(IntEnum):
         return self.name.lower().replace("_", "-")
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """Source of a value, with the numbers of DescribeConfigs."""
 
     TOPIC = 1
@@ -74,13 +74,13 @@ class Resource(IntEnum):
     GROUP = 32
 
 
-class Synonym(NamedTuple):
+class ConfigSynonym(NamedTuple):
     name: str
     value: str | None
     source: int
 
 
-class Entry(NamedTuple):
+class ConfigEntry(NamedTuple):
     """One key of a resource, as DescribeConfigs returns it."""
 
     name: str
@@ -88,7 +88,7 @@ class Entry(NamedTuple):
     source: int
     sensitive: bool
     read_only: bool
-    synonyms: tuple[Synonym, ...]  # by precedence, the effective one first
+    synonyms: tuple[ConfigSynonym, ...]  # by precedence, the effective one first
     type: int  # 0 for an undeclared key
     documentation: str | None
 

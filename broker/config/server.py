@@ -51,7 +51,7 @@ FOREIGN_PREFIXES: Final = ("zookeeper.", "password.encoder.", "log4j.", "jmx.", 
 PLUGIN_PREFIXES: Final = ("rsm.config.", "rlmm.config.", PROVIDER_PREFIX)
 
 
-class Loaded(NamedTuple):
+class LoadedConfig(NamedTuple):
     """A valid configuration, and remarks about its keys for the log."""
 
     config: Config
@@ -62,7 +62,7 @@ class Loaded(NamedTuple):
 
 def load(
     file: Mapping[str, str], *, environment: Mapping[str, str] = EMPTY, overrides: Mapping[str, str] = EMPTY
-) -> Loaded:
+) -> LoadedConfig:
     """Build the configuration of a node; raise ConfigError if it is invalid: with a sentence for each invalid value."""
     given = resolve_references({**file, **environment, **overrides})
     static = with_node_id(given)
@@ -86,7 +86,7 @@ def load(
     described = node_of(config)
     validate_broker(config)
     warnings, notes = remarks(static)
-    return Loaded(config=config, node=described, warnings=tuple(warnings), notes=tuple(notes))
+    return LoadedConfig(config=config, node=described, warnings=tuple(warnings), notes=tuple(notes))
 
 
 def with_node_id(static: Mapping[str, str]) -> dict[str, str]:

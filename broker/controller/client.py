@@ -29,14 +29,14 @@ class ControllerClient:
         self._broker = broker
         self._next = 0
 
-    async def ask(self, request: Request, *, timeout_s: float, purpose: str | None = None) -> Any:
+    async def send_request(self, request: Request, *, timeout_s: float, purpose: str | None = None) -> Any:
         """Returns the response of the active controller. Raises RequestTimedOut if there is none in time. Each
         `purpose` has its own connection, so that other requests do not delay it."""
         retry_s = FIRST_RETRY_S
         with trio.move_on_after(timeout_s):
             while True:
                 try:
-                    answer = await self._ask_once(request, timeout_s, purpose)
+                    answer = await self._send_once(request, timeout_s, purpose)
                     if not is_misdirected(answer):
                         return answer
                 except (NotController, NetworkException):
@@ -45,13 +45,13 @@ class ControllerClient:
                 retry_s = min(2 * retry_s, MAX_RETRY_S)
         raise RequestTimedOut("the active controller did not respond in time")
 
-    async def _ask_once(self, request: Request, timeout_s: float, purpose: str | None) -> Any:
+    async def _send_once(self, request: Request, timeout_s: float, purpose: str | None) -> Any:
         quorum = self._broker.quorum
         if quorum.raft.is_leader:
             return await call_handler(self._broker, request, newest_version(request), client_id=self._broker.client_id)
-        return await self.ask_leader(request, timeout_s, purpose)
+        return await self.send_to_leader(request, timeout_s, purpose)
 
-    async def ask_leader(self, request: Request, timeout_s: float, purpose: str | None = None) -> Any:
+    async def send_to_leader(self, request: Request, timeout_s: float, purpose: str | None = None) -> Any:
         """Sends the request once, to another node. A leader that is paused or disconnected does not respond; as soon
         as another node leads, this raises NotController, so that the caller repeats the request there."""
         quorum, peer = self._broker.quorum, self._peer(purpose)
@@ -66,7 +66,7 @@ class ControllerClient:
 
             nursery.start_soon(watch)
             with suppress(NetworkException):
-                answer = await peer.ask(request, timeout_s=timeout_s)
+                answer = await peer.send_request(request, timeout_s=timeout_s)
             nursery.cancel_scope.cancel()
         if answer is None:
             raise NotController("the controller did not respond, or is no longer the leader")

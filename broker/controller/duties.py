@@ -82,7 +82,7 @@ class ControllerTasks:
 
     async def _send(self, request: Request) -> None:
         try:
-            answer: Any = await self._broker.controller.ask(request, timeout_s=RESPONSE_TIMEOUT_S)
+            answer: Any = await self._broker.controller.send_request(request, timeout_s=RESPONSE_TIMEOUT_S)
             if isinstance(request, UpdateRaftVoterRequest) and answer.error_code in (NONE, UnsupportedVersion.code):
                 self._registered_epoch = request.current_leader_epoch  # an older leader does not support the request
             elif answer.error_code != NONE:

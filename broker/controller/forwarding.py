@@ -68,7 +68,7 @@ class Forwarding:
 
     async def _send_envelope(self, call: Call, request: Request, timeout_s: float) -> Response:
         envelope = self._envelope(call, request)
-        response: EnvelopeResponse = await self._broker.controller.ask_leader(envelope, timeout_s)
+        response: EnvelopeResponse = await self._broker.controller.send_to_leader(envelope, timeout_s)
         if response.error_code != NONE or response.response_data is None:
             raise _error_for_client(response.error_code)
         data = memoryview(response.response_data)

@@ -31,7 +31,7 @@ async def create_topics(broker: "Broker", wanted: Sequence[CreateTopicsRequest.T
     timeout_ms = broker.config[REQUEST_TIMEOUT_MS]
     request = CreateTopicsRequest(topics=list(wanted), timeout_ms=timeout_ms, validate_only=False)
     try:
-        response: Any = await broker.controller.ask(request, timeout_s=timeout_ms / 1000)
+        response: Any = await broker.controller.send_request(request, timeout_s=timeout_ms / 1000)
     except KafkaError as error:
         return {topic.name: error.name for topic in wanted}
     failed = {

@@ -40,15 +40,15 @@ class GroupConfigs:
         self._read(broker.config)
 
     def classic(self) -> ClassicSettings:
-        self._look()
+        self._refresh()
         return self._classic
 
     def offsets(self) -> OffsetSettings:
-        self._look()
+        self._refresh()
         return self._offsets
 
     def consumer(self, group_id: str) -> ConsumerSettings:
-        self._look()
+        self._refresh()
         metadata = self._broker.metadata
         if self._last_group != group_id or self._last_seen_at != metadata.offset:
             own = metadata.configs.get(ConfigResource(ConfigResourceType.GROUP, group_id))
@@ -56,7 +56,7 @@ class GroupConfigs:
             self._last_group, self._last_seen_at = group_id, metadata.offset
         return self._last
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         if self._broker.config is not self._config:
             self._read(self._broker.config)
 

@@ -158,10 +158,10 @@ class BatchedSender(Generic[BatchItemT]):
         if address is None:
             raise NetworkException(f"node {node_id} is not available")
         peer = broker.peers.peer(address.host, address.port, self._purpose)
-        return await peer.ask(request, timeout_s=broker.config[REQUEST_TIMEOUT_MS] / 1000)
+        return await peer.send_request(request, timeout_s=broker.config[REQUEST_TIMEOUT_MS] / 1000)
 
 
-async def write_markers(ask: SendRequest, items: Sequence[MarkerItem]) -> None:
+async def write_markers(send: SendRequest, items: Sequence[MarkerItem]) -> None:
     by_marker: dict[Marker, list[TopicPartition]] = {}
     for item in items:
         by_marker.setdefault(item.marker, []).append(item.partition)
@@ -181,7 +181,7 @@ async def write_markers(ask: SendRequest, items: Sequence[MarkerItem]) -> None:
             for marker, partitions in by_marker.items()
         ]
     )
-    response: WriteTxnMarkersResponse = await ask(request)
+    response: WriteTxnMarkersResponse = await send(request)
     codes: dict[int, Codes] = {
         result.producer_id: {
             (topic.name, found.partition_index): found.error_code
@@ -194,7 +194,7 @@ async def write_markers(ask: SendRequest, items: Sequence[MarkerItem]) -> None:
         item.then(_error(codes.get(item.marker.producer.id, {}), item.partition))
 
 
-async def send_partitions(ask: SendRequest, items: Sequence[PartitionsItem]) -> None:
+async def send_partitions(send: SendRequest, items: Sequence[PartitionsItem]) -> None:
     request = AddPartitionsToTxnRequest(
         transactions=[
             AddPartitionsToTxnRequest.Transaction(
@@ -207,7 +207,7 @@ async def send_partitions(ask: SendRequest, items: Sequence[PartitionsItem]) -> 
             for item in items
         ]
     )
-    response: AddPartitionsToTxnResponse = await ask(request)
+    response: AddPartitionsToTxnResponse = await send(request)
     if response.error_code != NONE:
         raise error_class(response.error_code)()
     codes: dict[str, Codes] = {

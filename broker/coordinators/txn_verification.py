@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from ..broker import Broker
 
 MAX_PENDING_WRITES: Final = 100_000  # at this limit all are verified again
-SAID: Final = AddPartitionsToTxnResponse(throttle_time_ms=0)
+CONFIRMED: Final = AddPartitionsToTxnResponse(throttle_time_ms=0)
 
 FIRST_VERSION_WITH_ABORTABLE: Final = 11  # of Produce
 FIRST_VERSION_OF_SECOND: Final = 12
@@ -100,7 +100,7 @@ class TxnVerifier:
     def permit(self, request: ProduceRequest, version: int) -> "WriteCheck":
         return WriteCheck(self._broker, request, version)
 
-    def is_wanted(self, generation: Generation) -> bool:
+    def is_required(self, generation: Generation) -> bool:
         return generation is Generation.SECOND or self._broker.config[TRANSACTION_PARTITION_VERIFICATION_ENABLE]
 
     def start(self, replica: Replica, producer: Producer, sequence: int, generation: Generation) -> PendingWrite | None:
@@ -147,7 +147,7 @@ class TxnVerifier:
         """Removes the guard: no transaction is open here."""
         self._guards.pop((replica, replica.leader_epoch, producer_id), None)
 
-    def ask(
+    def verify(
         self,
         name: str,
         producer: Producer,
@@ -162,16 +162,16 @@ class TxnVerifier:
 
         def decide(coordinator: TransactionCoordinator, request_id: RequestId, now: Now) -> Decision:
             if generation is Generation.SECOND:
-                return coordinator.add_partitions(request_id, name, producer, requested, EPOCHS_PER_END, SAID, now)
+                return coordinator.add_partitions(request_id, name, producer, requested, EPOCHS_PER_END, CONFIRMED, now)
             outcome.update(coordinator.verify_partitions(name, producer, requested))
-            return reply(request_id, SAID)
+            return reply(request_id, CONFIRMED)
 
         def deliver(response: Response | KafkaError) -> None:
             error = response if isinstance(response, KafkaError) else None
             on_outcome({partition: error or found for partition, found in outcome.items()})
 
         def on_outcome(found: Outcome) -> None:
-            then({partition: _worded(error, generation) for partition, error in found.items()})
+            then({partition: _to_client_error(error, generation) for partition, error in found.items()})
 
         transactions, batches = self._broker.transactions, self._batches
         coordinator = transactions.coordinator_of(name)
@@ -197,7 +197,7 @@ class WriteCheck:
         self._generation = Generation.of(
             version, abortable=FIRST_VERSION_WITH_ABORTABLE, second=FIRST_VERSION_OF_SECOND
         )
-        self._is_wanted = broker.verification.is_wanted(self._generation)
+        self._is_required = broker.verification.is_required(self._generation)
         self._name = request.transactional_id or ""
         self._guards: dict[Replica, PendingWrite] = {}
         self.refused: dict[Replica | None, KafkaError] = {}  # without a check by their logs
@@ -215,7 +215,7 @@ class WriteCheck:
                     replica = broker.partitions.find(topic.name, requested.index)
                 if replica is not None:
                     found[replica] = header.base_sequence
-        if self._is_wanted:
+        if self._is_required:
             for replica, sequence in found.items():
                 self._start(replica, sequence)
 
@@ -234,7 +234,7 @@ class WriteCheck:
             if guard is not None:
                 self._guards[replica] = guard
 
-    def ask(self) -> trio.Event | None:
+    def verify(self) -> trio.Event | None:
         """Starts the verification; None if nothing must be verified, otherwise the event to wait for before
         `settle`."""
         if not self._guards:
@@ -271,14 +271,14 @@ class WriteCheck:
                 replica = by_name[partition]
                 self.refused.pop(replica, None)
                 if error is not None:
-                    self.refused[replica] = self._worded(error)
+                    self.refused[replica] = self._to_client_error(error)
                     if not error.retriable:
                         self._broker.verification.forget(replica, producer.id)
             then(outcome)
 
-        self._broker.verification.ask(self._name, producer, by_name, self._generation, settle)
+        self._broker.verification.verify(self._name, producer, by_name, self._generation, settle)
 
-    def _worded(self, error: KafkaError) -> KafkaError:
+    def _to_client_error(self, error: KafkaError) -> KafkaError:
         """Clients before version 2 do not expect every coordinator error in a Produce response. This one makes them
         retry without looking for another leader."""
         is_for_all = isinstance(error, ConcurrentTransactions) and self._generation is not Generation.SECOND
@@ -286,7 +286,7 @@ class WriteCheck:
             return NotEnoughReplicas(f"could not verify that the partition takes part in the transaction: {error.name}")
         return error
 
-    def is_said(self, error: KafkaError) -> bool:
+    def has_message(self, error: KafkaError) -> bool:
         """Whether the response has an error message, because the code alone would mislead."""
         return isinstance(error, InvalidTxnState | NotEnoughReplicas)
 
@@ -295,12 +295,12 @@ class WriteCheck:
         if replica in self.refused:
             raise self.refused[replica]
         header = single_batch_header(records)
-        if header is not None and header.producer_id >= 0 and self._is_wanted:
+        if header is not None and header.producer_id >= 0 and self._is_required:
             producer = Producer(header.producer_id, header.producer_epoch)
             self._broker.verification.check(replica, producer, header.base_sequence, self._guards.get(replica))
 
 
-def _worded(error: KafkaError | None, generation: Generation) -> KafkaError | None:
+def _to_client_error(error: KafkaError | None, generation: Generation) -> KafkaError | None:
     """The error that a Produce returns for this error of the coordinator."""
     if isinstance(error, ProducerFenced):
         return InvalidProducerEpoch(str(error))

@@ -26,18 +26,18 @@ class ErrorCounts:
     def add(self, key: int, code: int) -> None:
         self.by_api[key, code] = self.by_api.get((key, code), 0) + 1
 
-    def look(self, key: int, answer: object) -> None:
+    def count(self, key: int, answer: object) -> None:
         """Counts all errors in a response. Encoded parts of it contain none."""
         if isinstance(answer, Struct):
-            self._look(key, answer, _error_fields(type(answer)))
+            self._count(key, answer, _error_fields(type(answer)))
 
-    def _look(self, key: int, answer: Struct, places: _ErrorFields) -> None:
+    def _count(self, key: int, answer: Struct, places: _ErrorFields) -> None:
         if places.is_here and answer.error_code != NONE:  # type: ignore[attr-defined]
             self.add(key, answer.error_code)  # type: ignore[attr-defined]
         for name, inside in places.lists:
             for each in getattr(answer, name) or ():
                 if type(each) is not PreEncoded:
-                    self._look(key, each, inside)
+                    self._count(key, each, inside)
 
 
 @cache

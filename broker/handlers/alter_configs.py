@@ -98,7 +98,7 @@ async def _forward(
 ) -> list[ResourceResult]:
     """Send the change to the active controller on another node."""
     request = AlterConfigsRequest(resources=list(resources), validate_only=validate_only)
-    response: AlterConfigsResponse = await broker.controller.ask(
+    response: AlterConfigsResponse = await broker.controller.send_request(
         request, timeout_s=broker.config[REQUEST_TIMEOUT_MS] / 1000
     )
     if not validate_only:

@@ -25,7 +25,7 @@ from ..config.description import (
     describe_loggers,
     describe_topic,
 )
-from ..config.key import Entry, Source
+from ..config.key import ConfigEntry, ConfigSource
 from ..logs.levels import levels
 from ..security.guard import must_with_config
 
@@ -62,7 +62,7 @@ def describe_configs(broker: "Broker", call: "Call", request: DescribeConfigsReq
     return DescribeConfigsResponse(throttle_time_ms=0, results=results)
 
 
-def _entries(broker: "Broker", resource: DescribeConfigsRequest.Resource) -> list[Entry]:
+def _entries(broker: "Broker", resource: DescribeConfigsRequest.Resource) -> list[ConfigEntry]:
     name, names = resource.resource_name, resource.configuration_keys
     overrides = broker.metadata.configs.get(ConfigResource(resource.resource_type, name))
     match resource.resource_type:
@@ -84,7 +84,7 @@ def _entries(broker: "Broker", resource: DescribeConfigsRequest.Resource) -> lis
             return describe_client_metrics(overrides, names)
 
 
-def _broker_entries(broker: "Broker", name: str, names: Collection[str] | None) -> list[Entry]:
+def _broker_entries(broker: "Broker", name: str, names: Collection[str] | None) -> list[ConfigEntry]:
     if not name:
         return describe_all_brokers(broker.config, names)
     check_this_broker(broker, name)
@@ -99,7 +99,9 @@ def check_this_broker(broker: "Broker", name: str) -> None:
         raise InvalidRequest(f"unexpected broker id: expected {broker.node_id}, but received {name}")
 
 
-def _result(request: DescribeConfigsRequest, resource: DescribeConfigsRequest.Resource, entries: list[Entry]) -> Result:
+def _result(
+    request: DescribeConfigsRequest, resource: DescribeConfigsRequest.Resource, entries: list[ConfigEntry]
+) -> Result:
     return Result(
         error_code=0,
         error_message="",
@@ -109,7 +111,7 @@ def _result(request: DescribeConfigsRequest, resource: DescribeConfigsRequest.Re
     )
 
 
-def _config(request: DescribeConfigsRequest, entry: Entry) -> Result.Config:
+def _config(request: DescribeConfigsRequest, entry: ConfigEntry) -> Result.Config:
     return Result.Config(
         name=entry.name,
         value=entry.value,
@@ -125,9 +127,9 @@ def _config(request: DescribeConfigsRequest, entry: Entry) -> Result.Config:
     )
 
 
-def _documentation(request: DescribeConfigsRequest, entry: Entry) -> str | None:
+def _documentation(request: DescribeConfigsRequest, entry: ConfigEntry) -> str | None:
     """Null if not requested or the key is undeclared; always empty for loggers, as in Kafka."""
-    if entry.source == Source.BROKER_LOGGER:
+    if entry.source == ConfigSource.BROKER_LOGGER:
         return ""
     return entry.documentation if request.include_documentation else None
 

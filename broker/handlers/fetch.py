@@ -73,7 +73,7 @@ READ_COMMITTED: Final = 1
 NO_EPOCH: Final = -1
 FIRST_VERSION_WITH_RACKS: Final = 11  # the first version whose consumers may be redirected to a follower
 FIRST_VERSION_WITH_LEADERS: Final = 16
-NOT_LED_HERE: Final = (NotLeaderOrFollower, FencedLeaderEpoch)
+NOT_LEADER_ERRORS: Final = (NotLeaderOrFollower, FencedLeaderEpoch)
 MAX_WARM_ATTEMPTS: Final = 2
 
 
@@ -186,10 +186,9 @@ class PartitionReader:
         "cold",
         "committed",
         "context",
-        "elsewhere",
-        "found_bytes",
         "is_consumer",
         "is_noting",
+        "leader_hints",
         "leaders_only",
         "left",
         "max_bytes",
@@ -197,6 +196,7 @@ class PartitionReader:
         "must_answer",
         "noted",
         "rack",
+        "read_bytes",
         "reads",
         "remote",
         "replicas",
@@ -212,7 +212,7 @@ class PartitionReader:
         self.broker = broker
         self.context = context
         self.call = call
-        self.elsewhere: LeaderHints | None = None
+        self.leader_hints: LeaderHints | None = None
         self.by_id = version >= FIRST_VERSION_BY_ID
         self.committed = request.isolation_level == READ_COMMITTED and asker < 0
         self.asker = asker
@@ -225,7 +225,7 @@ class PartitionReader:
         self.rack = request.rack_id if not self.leaders_only and broker.replication.is_rack_aware else ""
         self.max_bytes, self.min_bytes = fetch_limits(broker, call, request, asker)
         self.left = 0  # of max_bytes
-        self.found_bytes = 0
+        self.read_bytes = 0
         self.must_answer = False  # an error or a divergence, which must reach the client at once
         self.replicas: list[Replica] = []
         self.reads = RequestReads(broker)
@@ -235,7 +235,7 @@ class PartitionReader:
         self.unfinished: list[CachedPartition] = []  # partitions that a follower's next fetch must read again
         self.watch: ChangedPartitions | None = None if asker < 0 else self._watch(context)
         if self.watch is not None:
-            context.asked = self.watch.asked(broker.clock.now(), broker.replication.max_lag_s())
+            context.selected = self.watch.selected(broker.clock.now(), broker.replication.max_lag_s())
 
     def _watch(self, context: FetchContext) -> ChangedPartitions | None:
         """The changed partitions of a follower's session; None without a session."""
@@ -249,7 +249,7 @@ class PartitionReader:
         return watch
 
     def read_all(self) -> list[tuple[CachedPartition, Result]]:
-        self.left, self.found_bytes = self.max_bytes, 0
+        self.left, self.read_bytes = self.max_bytes, 0
         self.must_answer = False
         self.replicas = []
         self.reads.start_over()
@@ -257,7 +257,7 @@ class PartitionReader:
         self.unfinished = []
         results = []
         incremental = self.context.is_incremental
-        for cached in self.context.asked if self.watch is None else tuple(self.watch.dirty.values()):
+        for cached in self.context.selected if self.watch is None else tuple(self.watch.dirty.values()):
             try:
                 replica = self._replica(cached)
                 result = self._read(cached, replica, incremental)
@@ -275,7 +275,7 @@ class PartitionReader:
 
     def answer(self, results: list[tuple[CachedPartition, Result]]) -> FetchResponse:
         """Counts the results and builds the response; the response to a throttled client has no records."""
-        throttle_ms = charge_fetch(self.broker, self.call, self.asker, len(results), self.found_bytes)
+        throttle_ms = charge_fetch(self.broker, self.call, self.asker, len(results), self.read_bytes)
         if throttle_ms:
             return self.context.throttled(throttle_ms)
         if self.watch is not None and self.context.is_current:
@@ -292,11 +292,11 @@ class PartitionReader:
                     known = self.broker.metadata.topics.by_name(cached.topic) is not None
                     self.broker.counts.failed_fetch(cached.topic if known else "")
                     self.broker.dispatch.errors.add(FETCH_KEY, result.error_code)
-        endpoints = () if self.elsewhere is None else self.elsewhere.fetch_endpoints()
+        endpoints = () if self.leader_hints is None else self.leader_hints.fetch_endpoints()
         return self.context.answer(results, self.broker.clock.now_ms(), node_endpoints=endpoints)
 
     def has_enough(self) -> bool:
-        return self.found_bytes >= self.min_bytes or self.must_answer
+        return self.read_bytes >= self.min_bytes or self.must_answer
 
     # -- linearizable reads --------------------------------------------------------------------------------------------
 
@@ -375,7 +375,7 @@ class PartitionReader:
                 if nearest is not None:
                     self.must_answer = True
                     return self._read_there(cached, log, nearest)
-        if offset >= upto or (self.left <= 0 and self.found_bytes):
+        if offset >= upto or (self.left <= 0 and self.read_bytes):
             if offset < upto:
                 self.unfinished.append(cached)
             else:
@@ -412,7 +412,7 @@ class PartitionReader:
                 self.cold.append(part)
                 self.left -= part.size  # the bytes that this partition would have taken
                 return self._nothing(cached, log)
-        read = log.read(offset, limit, upto=upto, at_least_one=self.found_bytes == 0)
+        read = log.read(offset, limit, upto=upto, at_least_one=self.read_bytes == 0)
         if read.records is None:
             # No batch fits. As in Kafka, aborted transactions are only listed if the limit is exhausted.
             self.unfinished.append(cached)
@@ -432,7 +432,7 @@ class PartitionReader:
         """The result with these records, which end before `next_offset`. `aborted` transactions: those of the log, if
         None."""
         log, size = replica.log, len(records)
-        self.found_bytes += size
+        self.read_bytes += size
         self.left -= size
         if self.asker >= 0:
             self.broker.replication.sent.note(replica, size)
@@ -457,7 +457,7 @@ class PartitionReader:
             raise KafkaStorageError(f"{replica.log.name}: {cached.fetch_offset} is remote, and no store is configured")
         if self.remote is None:
             self.remote = self.broker.tier.fetch_reads()
-        place = (replica, cached.fetch_offset, upto, limit, self.found_bytes == 0, self.committed)
+        place = (replica, cached.fetch_offset, upto, limit, self.read_bytes == 0, self.committed)
         read = self.remote.result(*place)
         if read is None:
             self.left -= limit  # the bytes that this partition would have taken
@@ -488,10 +488,10 @@ class PartitionReader:
 
     def _failed(self, cached: CachedPartition, error: KafkaError) -> Result:
         result = failed_result(cached, error)
-        if self.call.version >= FIRST_VERSION_WITH_LEADERS and isinstance(error, NOT_LED_HERE):
-            if self.elsewhere is None:
-                self.elsewhere = LeaderHints(self.broker, self.call.connection.listener)
-            leader = self.elsewhere.leader(cached.topic, cached.topic_id, cached.partition)
+        if self.call.version >= FIRST_VERSION_WITH_LEADERS and isinstance(error, NOT_LEADER_ERRORS):
+            if self.leader_hints is None:
+                self.leader_hints = LeaderHints(self.broker, self.call.connection.listener)
+            leader = self.leader_hints.leader(cached.topic, cached.topic_id, cached.partition)
             result.current_leader = Result.CurrentLeader(leader_id=leader.id, leader_epoch=leader.epoch)  # type: ignore[misc]
         return result
 
@@ -513,7 +513,7 @@ class _AuthorizedPartitionReader(PartitionReader):
         self, broker: "Broker", context: FetchContext, request: FetchRequest, call: "Call", asker: int
     ) -> None:
         super().__init__(broker, context, request, call, asker)
-        names = {cached.topic for cached in context.asked if cached.topic}
+        names = {cached.topic for cached in context.selected if cached.topic}
         self._allowed: Container[str] | None
         is_broker = self.asker >= 0 or request.replica_state.replica_id == HEALER
         if is_broker and broker.guard.may(call, AclOperation.CLUSTER_ACTION):

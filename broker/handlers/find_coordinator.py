@@ -44,7 +44,7 @@ RESOURCE_TYPES: Final = {GROUP: AclResourceType.GROUP, TRANSACTION: AclResourceT
 SHARE_KEY: Final = re.compile(r"[^:]+:[A-Za-z0-9_-]{22}(?:==)?:[+-]?[0-9]{1,10}")
 
 
-class Node(NamedTuple):
+class CoordinatorNode(NamedTuple):
     id: int
     host: str
     port: int
@@ -101,7 +101,9 @@ def _respond(
     return _batch_response(request.coordinator_keys, coordinators)
 
 
-def _find(broker: "Broker", call: "Call", key_type: int, key: str, allowed: Container[str]) -> Node | KafkaError:
+def _find(
+    broker: "Broker", call: "Call", key_type: int, key: str, allowed: Container[str]
+) -> CoordinatorNode | KafkaError:
     if key_type in RESOURCE_TYPES and key not in allowed:
         return FAILURES[RESOURCE_TYPES[key_type]]()
     if key_type == SHARE and (call.version < FIRST_WITH_SHARE or not SHARE_KEY.fullmatch(key)):
@@ -112,12 +114,12 @@ def _find(broker: "Broker", call: "Call", key_type: int, key: str, allowed: Cont
         if partition is not None:
             for node_id, host, port, _ in broker.endpoints(call.connection.listener):
                 if node_id == partition.leader:
-                    return Node(node_id, host, port)
+                    return CoordinatorNode(node_id, host, port)
     return CoordinatorNotAvailable()
 
 
-def _single_response(coordinator: Node | KafkaError) -> FindCoordinatorResponse:
-    if isinstance(coordinator, Node):
+def _single_response(coordinator: CoordinatorNode | KafkaError) -> FindCoordinatorResponse:
+    if isinstance(coordinator, CoordinatorNode):
         return FindCoordinatorResponse(
             error_message=NO_ERROR, node_id=coordinator.id, host=coordinator.host, port=coordinator.port
         )
@@ -126,12 +128,14 @@ def _single_response(coordinator: Node | KafkaError) -> FindCoordinatorResponse:
     )
 
 
-def _batch_response(keys: Sequence[str], coordinators: Mapping[str, Node | KafkaError]) -> FindCoordinatorResponse:
+def _batch_response(
+    keys: Sequence[str], coordinators: Mapping[str, CoordinatorNode | KafkaError]
+) -> FindCoordinatorResponse:
     return FindCoordinatorResponse(coordinators=[_to_result(key, coordinators[key]) for key in keys])
 
 
-def _to_result(key: str, coordinator: Node | KafkaError) -> CoordinatorResult:
-    if isinstance(coordinator, Node):
+def _to_result(key: str, coordinator: CoordinatorNode | KafkaError) -> CoordinatorResult:
+    if isinstance(coordinator, CoordinatorNode):
         return CoordinatorResult(
             key=key,
             node_id=coordinator.id,

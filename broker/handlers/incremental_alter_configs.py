@@ -96,7 +96,7 @@ async def _forward(
     """Send the change to the active controller on another node."""
     request = IncrementalAlterConfigsRequest(resources=list(stored), validate_only=validate_only)
     timeout_s = broker.config[REQUEST_TIMEOUT_MS] / 1000
-    response: IncrementalAlterConfigsResponse = await broker.controller.ask(request, timeout_s=timeout_s)
+    response: IncrementalAlterConfigsResponse = await broker.controller.send_request(request, timeout_s=timeout_s)
     if not validate_only:
         audit_forwarded_configs(call, response.responses)
     return response.responses

@@ -133,16 +133,16 @@ class PendingAck:
 
     def answer(self, response: ProduceResponse) -> ProduceResponse:
         """Adds leader hints to the results of partitions that this broker does not lead."""
-        elsewhere: LeaderHints | None = None
+        leader_hints: LeaderHints | None = None
         for topic in response.responses:
             for reply in topic.partition_responses:
                 if reply.error_code == NotLeaderOrFollower.code and self.call.version >= FIRST_VERSION_WITH_LEADERS:
-                    if elsewhere is None:
-                        elsewhere = LeaderHints(self._broker, self.call.connection.listener)
-                    leader = elsewhere.leader(topic.name, topic.topic_id, reply.index)
+                    if leader_hints is None:
+                        leader_hints = LeaderHints(self._broker, self.call.connection.listener)
+                    leader = leader_hints.leader(topic.name, topic.topic_id, reply.index)
                     reply.current_leader = PartitionResult.CurrentLeader(leader_id=leader.id, leader_epoch=leader.epoch)  # type: ignore[misc]
-        if elsewhere is not None:
-            response.node_endpoints = elsewhere.produce_endpoints()  # type: ignore[misc]
+        if leader_hints is not None:
+            response.node_endpoints = leader_hints.produce_endpoints()  # type: ignore[misc]
         return response
 
 
@@ -251,7 +251,7 @@ async def _after_lookup(
     if request.transactional_id is None:
         return await _append_later(broker, call, request, None)
     permit = broker.verification.permit(request, call.route.version)
-    is_there = permit.ask()
+    is_there = permit.verify()
     if is_there is None:
         return await _append_later(broker, call, request, permit)
     return await _append_verified(broker, call, request, permit, is_there)
@@ -269,7 +269,7 @@ def _in_transaction(
     broker: "Broker", call: "Call", request: ProduceRequest
 ) -> "ProduceResponse | bytes | Pending | Coroutine[Any, Any, ProduceResponse | bytes | None] | None":
     permit = broker.verification.permit(request, call.route.version)
-    is_there = permit.ask()
+    is_there = permit.verify()
     if is_there is None:
         return _append(broker, call, request, permit)
     _own_records(request)
@@ -465,7 +465,7 @@ def _rejected(
     broker.counts.failed_produce("" if replica is None else replica.topic)
     broker.dispatch.errors.add(call.route.key, error.code)
     if permit is not None and replica in permit.refused:
-        return _error_result(requested, error, None, is_said=permit.is_said(error))
+        return _error_result(requested, error, None, has_message=permit.has_message(error))
     return _error_result(requested, error, replica)
 
 
@@ -548,7 +548,7 @@ def _check_records(records: RecordBytes, acks: int, version: int) -> None:
 
 
 def _error_result(
-    requested: PartitionRequest, error: KafkaError, replica: Replica | None, *, is_said: bool = False
+    requested: PartitionRequest, error: KafkaError, replica: Replica | None, *, has_message: bool = False
 ) -> PartitionResult:
     wrong = record_errors(error)
     log_start = -1
@@ -564,5 +564,5 @@ def _error_result(
             PartitionResult.RecordError(batch_index=each.batch_index, batch_index_error_message=each.message)
             for each in wrong
         ],
-        error_message=str(error) if wrong or is_said else None,
+        error_message=str(error) if wrong or has_message else None,
     )

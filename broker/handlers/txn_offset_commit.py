@@ -87,7 +87,7 @@ class _Commit:
         self._generation = Generation.of(
             call.version, abortable=FIRST_VERSION_WITH_ABORTABLE, second=FIRST_VERSION_OF_TXN_V2
         )
-        self._needs_verification = broker.verification.is_wanted(self._generation)
+        self._needs_verification = broker.verification.is_required(self._generation)
         self._replica: Replica | None = None
         self._guard: PendingWrite | None = None
 
@@ -125,7 +125,7 @@ class _Commit:
             verified.set()
 
         name = self._request.transactional_id
-        self._broker.verification.ask(name, self._producer, [partition], self._generation, then)
+        self._broker.verification.verify(name, self._producer, [partition], self._generation, then)
         await verified.wait()
         error = outcomes[0][partition]
         try:

@@ -58,7 +58,7 @@ AGAIN_S: Final = 0.2  # before a rejected registration is repeated
 FIRST_SHUT_DOWN_S: Final = 0.002
 SHUT_DOWN_S: Final = 0.05
 UNREACHABLE_S: Final = 3.0  # without a controller for so long, a broker stops even without a successor
-COMPLAINT_S: Final = 30.0  # between two log lines about an unreachable controller
+WARN_INTERVAL_S: Final = 30.0  # between two log lines about an unreachable controller
 
 
 class JoinRefused(Exception):
@@ -72,8 +72,8 @@ class Membership:
         self.has_left = False
         self._broker = broker
         self._advertised: tuple[Endpoint, ...] = ()
-        self._complained = -COMPLAINT_S
-        self._is_introduced = False
+        self._warned = -WARN_INTERVAL_S
+        self._has_reported = False
 
     # -- joining -------------------------------------------------------------------------------------------------------
 
@@ -98,28 +98,28 @@ class Membership:
             except StaleBrokerEpoch:
                 await self._register_again()
             except KafkaError as error:
-                self._complain("not registered yet", error)
-            if self._is_let_in:
+                self._warn_once("not registered yet", error)
+            if self._is_unfenced:
                 break
             await trio.sleep(CATCH_UP_S)
-        await self._introduce()
+        await self._report_to_controller()
         self.has_joined = True
-        broker.nursery.start_soon(self._stay)
+        broker.nursery.start_soon(self._send_heartbeats)
 
     @property
-    def _is_let_in(self) -> bool:
+    def _is_unfenced(self) -> bool:
         """Whether this broker has replayed that it was unfenced."""
         known = self._broker.metadata.brokers.get(self._broker.node_id)
         return known is not None and known.epoch == self._broker.broker_epoch and not known.fenced
 
-    async def _introduce(self) -> None:
+    async def _report_to_controller(self) -> None:
         """Reports to the controller once per registration."""
         try:
             await self._report_recovered()
             await self.report_directories()
-            self._is_introduced = True
+            self._has_reported = True
         except KafkaError as error:
-            self._complain("not all replica directories are reported to the controller", error)
+            self._warn_once("not all replica directories are reported to the controller", error)
 
     def _about_this_broker(self, previous_epoch: int) -> BrokerRegistrationRequest:
         broker = self._broker
@@ -155,13 +155,13 @@ class Membership:
                 answer = await self._send(registration, max(left_s, AGAIN_S))
             except (DuplicateBrokerRegistration, RequestTimedOut) as error:
                 if left_s <= 0:
-                    raise JoinRefused(_why_not(broker.node_id, error)) from None
+                    raise JoinRefused(_join_error_text(broker.node_id, error)) from None
                 await trio.sleep(AGAIN_S)
             except KafkaError as error:
                 raise JoinRefused(f"the controller refused broker {broker.node_id}: {error.name}") from None
             else:
                 broker.broker_epoch = answer.broker_epoch
-                self._is_introduced = False
+                self._has_reported = False
                 return
 
     async def _register_again(self) -> None:
@@ -170,11 +170,11 @@ class Membership:
         try:
             await self._register(self._broker.broker_epoch, self._session_s)
         except JoinRefused as error:
-            self._complain("the registration was lost", error)
+            self._warn_once("the registration was lost", error)
 
     # -- heartbeats ----------------------------------------------------------------------------------------------------
 
-    async def _stay(self) -> None:
+    async def _send_heartbeats(self) -> None:
         """Sends heartbeats. No response ends the broker: a leader without a controller may continue with its partitions
         (I15)."""
         while True:
@@ -186,9 +186,9 @@ class Membership:
             except StaleBrokerEpoch:
                 await self._register_again()
             except KafkaError as error:
-                self._complain("no response to the heartbeat", error)
-            if self._is_let_in and not self._is_introduced:
-                await self._introduce()
+                self._warn_once("no response to the heartbeat", error)
+            if self._is_unfenced and not self._has_reported:
+                await self._report_to_controller()
 
     async def _heartbeat(self, *, wants_to_stop: bool = False, timeout_s: float | None = None) -> Any:
         """A heartbeat with the current state, including failed directories. A broker without working directories asks
@@ -219,15 +219,15 @@ class Membership:
 
     async def _send(self, request: Request, timeout_s: float) -> Any:
         # Heartbeats have their own connection, so none waits behind a slow request.
-        answer: Any = await self._broker.controller.ask(request, timeout_s=timeout_s, purpose="membership")
+        answer: Any = await self._broker.controller.send_request(request, timeout_s=timeout_s, purpose="membership")
         if answer.error_code != NONE:
             raise error_class(answer.error_code)()
         return answer
 
-    def _complain(self, what: str, error: Exception) -> None:
+    def _warn_once(self, what: str, error: Exception) -> None:
         now = self._broker.clock.now()
-        if now - self._complained >= COMPLAINT_S:
-            self._complained = now
+        if now - self._warned >= WARN_INTERVAL_S:
+            self._warned = now
             why = error.name if isinstance(error, KafkaError) else str(error)
             log.warning("broker %d: %s: %s", self._broker.node_id, what, why)
 
@@ -246,7 +246,7 @@ class Membership:
             pause_s = FIRST_SHUT_DOWN_S
             try:
                 while True:
-                    if await self._is_let_go():
+                    if await self._may_shut_down():
                         return
                     await trio.sleep(pause_s)
                     pause_s = min(2 * pause_s, SHUT_DOWN_S)
@@ -255,14 +255,14 @@ class Membership:
                 return
         log.warning("broker %d stops while it may still lead partitions", broker.node_id)
 
-    async def _is_let_go(self) -> bool:
+    async def _may_shut_down(self) -> bool:
         broker = self._broker
         try:
             response = await self._heartbeat(wants_to_stop=True, timeout_s=UNREACHABLE_S)
         except RequestTimedOut as error:
             if not broker.alive - {broker.node_id}:
                 raise
-            self._complain("waiting for a controller before stopping", error)
+            self._warn_once("waiting for a controller before stopping", error)
             return False
         return bool(response.should_shut_down)
 
@@ -298,7 +298,7 @@ class Membership:
         if broker.metadata.features.metadata_version < DIRECTORIES_SINCE:
             return
         moved: dict[bytes, list[tuple[Topic, Partition]]] = {}
-        places = _places(broker)
+        places = _directory_ids(broker)
         for topic, partition in broker.metadata.topics.partitions():
             place = places.get(TopicPartition(topic.name, partition.index))
             is_mine = broker.node_id in partition.replicas
@@ -317,7 +317,7 @@ class Membership:
         await self._send(request, self._session_s)
 
 
-def _why_not(node_id: int, error: KafkaError) -> str:
+def _join_error_text(node_id: int, error: KafkaError) -> str:
     if isinstance(error, DuplicateBrokerRegistration):
         return f"another broker {node_id} is alive in this cluster; no two nodes share a node.id"
     return f"broker {node_id} found no active controller to register with"
@@ -334,7 +334,7 @@ def _recovered(broker: "Broker", partition: Partition) -> AlterPartitionRequest.
     )
 
 
-def _places(broker: "Broker") -> dict[TopicPartition, bytes]:
+def _directory_ids(broker: "Broker") -> dict[TopicPartition, bytes]:
     return {
         name: directory.meta.directory_id
         for directory in broker.directories

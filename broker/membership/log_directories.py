@@ -26,7 +26,7 @@ class LogDirectoriesOffline(Exception):
     which."""
 
 
-class Opened(NamedTuple):
+class LogDirs(NamedTuple):
     directories: list[LogDirectory]
     identity: Identity
     quorum_files: QuorumStore
@@ -34,7 +34,7 @@ class Opened(NamedTuple):
 
 def open_directories(
     disk: Disk, config: Config, node: Node, clock: Clock, random: Random, on_failure: Callable[[OSError], None]
-) -> Opened:
+) -> LogDirs:
     """Opens the directories of log.dirs and that of the metadata log. Raises LogDirectoriesOffline if the working ones
     are not sufficient. Blocks."""
     default = log_config(config.topic())
@@ -81,7 +81,7 @@ def open_directories(
         for directory in directories:
             directory.close_handles()
         raise
-    return Opened(directories, identity, quorum_files)
+    return LogDirs(directories, identity, quorum_files)
 
 
 def of_partitions(directories: Sequence[LogDirectory], node: Node) -> list[LogDirectory]:

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from ..broker import Broker
 
 
-class Leader(NamedTuple):
+class LeaderHint(NamedTuple):
     id: int
     epoch: int
 
 
-NO_LEADER = Leader(-1, -1)
+NO_LEADER = LeaderHint(-1, -1)
 
 
 class LeaderHints:
@@ -28,13 +28,13 @@ class LeaderHints:
         self._listener = listener
         self._leaders: set[int] = set()
 
-    def leader(self, topic: str, topic_id: bytes, index: int) -> Leader:
+    def leader(self, topic: str, topic_id: bytes, index: int) -> LeaderHint:
         """The leader of a partition, whose topic is given by name or by id. Its address joins the endpoints."""
         partition = self._partition(topic, topic_id, index)
         if partition is None:
             return NO_LEADER
         self._leaders.add(partition.leader)
-        return Leader(partition.leader, partition.leader_epoch)
+        return LeaderHint(partition.leader, partition.leader_epoch)
 
     def _partition(self, topic: str, topic_id: bytes, index: int) -> Partition | None:
         topics = self._broker.metadata.topics

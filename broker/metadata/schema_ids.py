@@ -70,7 +70,7 @@ def schema_ids_of(config: Config, now: Callable[[], float]) -> "SchemaIds | None
     return SchemaIds(registry_lookup(urls, None if login is None else login.value), now) if urls else None
 
 
-class _Known:
+class _CachedSubjects:
     __slots__ = ("expires", "subjects")
 
     def __init__(self, subjects: frozenset[str], expires: float) -> None:
@@ -82,7 +82,7 @@ class SchemaIds:
     def __init__(self, lookup: Lookup, now: Callable[[], float]) -> None:
         self._lookup = lookup
         self._now = now
-        self._known: OrderedDict[int, _Known] = OrderedDict()
+        self._known: OrderedDict[int, _CachedSubjects] = OrderedDict()
         self._limiter = trio.CapacityLimiter(MAX_CONNECTIONS)
         self._failure = ""
 
@@ -114,7 +114,7 @@ class SchemaIds:
         except LookupFailed as error:
             self._failure = str(error)
             return
-        self._known[number] = _Known(subjects, self._now() + RETRY_S)
+        self._known[number] = _CachedSubjects(subjects, self._now() + RETRY_S)
         self._known.move_to_end(number)
         if len(self._known) > MAX_KNOWN:
             self._known.popitem(last=False)

@@ -61,7 +61,7 @@ def slices(series: Series, samples: Iterable[Sample]) -> Iterator[tuple[bytes, i
         yield text, len(some)
 
 
-class _One(Collector):
+class _SingleMetric(Collector):
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
 
@@ -74,7 +74,7 @@ def _written(series: Series, samples: Iterable[Sample]) -> bytes:
     metric = Metric(name, series.doc, series.kind.value)
     for labels, value, suffix in samples:
         metric.add_sample(series.name + suffix, dict(labels), float(value))
-    return generate_latest(_One(metric))
+    return generate_latest(_SingleMetric(metric))
 
 
 def _process() -> Iterator[Reading]:

@@ -17,10 +17,10 @@ from .samples import PAUSE, Sample, Steps, one
 if TYPE_CHECKING:
     from ..broker import Broker
 
-MAX_PLACES: Final = 100_000  # of all groups together: each may have commits in every partition
+MAX_GROUP_OFFSETS: Final = 100_000  # of all groups together: each may have commits in every partition
 
 
-class Place(NamedTuple):
+class GroupOffset(NamedTuple):
     """A group's commit in one partition. `lag` and `loss_in_s` are None if unknown."""
 
     group: str
@@ -33,37 +33,44 @@ class Place(NamedTuple):
 
 class _Groups:
     def __init__(self) -> None:
-        self.count = self.offsets = self.left_out = self.places_left_out = 0
+        self.count = self.offsets = self.left_out = self.offsets_left_out = 0
         self.members: list[tuple[str, int]] = []
-        self.places: list[Place] = []
+        self.group_offsets: list[GroupOffset] = []
 
 
 def group_readings(broker: "Broker") -> Steps[dict[str, int]]:
     """Returns how many samples were omitted, and of what."""
-    found = yield from _look(broker)
+    found = yield from _read(broker)
     yield one(s.GROUPS, found.count)
     yield one(s.OFFSETS, found.offsets)
     yield s.GROUP_MEMBERS, (Sample({"consumergroup": group}, count) for group, count in found.members)
-    yield s.GROUP_OFFSET, (Sample(_labels(place), place.offset) for place in found.places)
-    yield s.GROUP_LAG, (Sample(_labels(place), place.lag) for place in found.places if place.lag is not None)
+    yield s.GROUP_OFFSET, (Sample(_labels(group_offset), group_offset.offset) for group_offset in found.group_offsets)
+    yield (
+        s.GROUP_LAG,
+        (
+            Sample(_labels(group_offset), group_offset.lag)
+            for group_offset in found.group_offsets
+            if group_offset.lag is not None
+        ),
+    )
     offsets: dict[tuple[str, str], int] = {}
     lags: dict[tuple[str, str], int] = {}
     losses: dict[tuple[str, str], float] = {}
-    for number, place in enumerate(found.places):
-        key = (place.group, place.topic)
-        offsets[key] = offsets.get(key, 0) + place.offset
-        if place.lag is not None:
-            lags[key] = lags.get(key, 0) + place.lag
-        if place.loss_in_s is not None:
-            losses[key] = min(losses.get(key, place.loss_in_s), place.loss_in_s)
+    for number, group_offset in enumerate(found.group_offsets):
+        key = (group_offset.group, group_offset.topic)
+        offsets[key] = offsets.get(key, 0) + group_offset.offset
+        if group_offset.lag is not None:
+            lags[key] = lags.get(key, 0) + group_offset.lag
+        if group_offset.loss_in_s is not None:
+            losses[key] = min(losses.get(key, group_offset.loss_in_s), group_offset.loss_in_s)
         if number % 1000 == 0:
             yield PAUSE
     for series, values in ((s.GROUP_OFFSET_SUM, offsets), (s.GROUP_LAG_SUM, lags), (s.SECONDS_TO_DATA_LOSS, losses)):
         yield series, [Sample({"consumergroup": group, "topic": topic}, v) for (group, topic), v in values.items()]
-    return {"groups": found.left_out, "group offsets": found.places_left_out}
+    return {"groups": found.left_out, "group offsets": found.offsets_left_out}
 
 
-def _look(broker: "Broker") -> Steps[_Groups]:
+def _read(broker: "Broker") -> Steps[_Groups]:
     found = _Groups()
     coordinators: Iterable[GroupCoordinator] = broker.groups.loaded if "groups" in vars(broker) else ()
     most = broker.config[METRICS_MAX_GROUPS]
@@ -78,24 +85,24 @@ def _look(broker: "Broker") -> Steps[_Groups]:
                 found.left_out += 1
                 continue
             found.members.append((name, len(group.members)))
-            _places(broker, coordinator, name, found)
+            _group_offsets(broker, coordinator, name, found)
             yield PAUSE
     return found
 
 
-def _places(broker: "Broker", coordinator: GroupCoordinator, group: str, found: _Groups) -> None:
+def _group_offsets(broker: "Broker", coordinator: GroupCoordinator, group: str, found: _Groups) -> None:
     now_ms = broker.clock.now_ms()
     for topic, partitions in coordinator.offsets.of_group(group):
         for partition, committed in partitions.items():
-            if len(found.places) >= MAX_PLACES:
-                found.places_left_out += 1
+            if len(found.group_offsets) >= MAX_GROUP_OFFSETS:
+                found.offsets_left_out += 1
                 continue
             replica = broker.partitions.find(topic, partition)
             lag, loss = None, None
             if replica is not None:
                 lag = max(0, replica.log.high_watermark - committed.offset)
                 loss = loss_in_s(replica.log, committed.offset, now_ms)
-            found.places.append(Place(group, topic, partition, committed.offset, lag, loss))
+            found.group_offsets.append(GroupOffset(group, topic, partition, committed.offset, lag, loss))
 
 
 def loss_in_s(log: Log, offset: int, now_ms: int) -> float | None:
@@ -113,5 +120,5 @@ def loss_in_s(log: Log, offset: int, now_ms: int) -> float | None:
     return max(0, (newest if newest >= 0 else segment.created_ms) + config.retention_ms - now_ms) / 1000
 
 
-def _labels(place: Place) -> dict[str, str]:
-    return {"consumergroup": place.group, "topic": place.topic, "partition": str(place.partition)}
+def _labels(group_offset: GroupOffset) -> dict[str, str]:
+    return {"consumergroup": group_offset.group, "topic": group_offset.topic, "partition": str(group_offset.partition)}

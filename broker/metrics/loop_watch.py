@@ -19,7 +19,7 @@ WINDOW: Final = 60  # samples
 QUANTILE_WINDOW: Final = 120  # samples, after which the quantiles of request latencies start a new window
 
 
-class Look(NamedTuple):
+class LoopSample(NamedTuple):
     at: float
     busy: float  # total CPU seconds of the loop's thread
     records: int  # total records in the metadata log
@@ -29,7 +29,7 @@ class Look(NamedTuple):
 class LoopWatch:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._looks: deque[Look] = deque([self._look(0.0)], maxlen=WINDOW)
+        self._samples: deque[LoopSample] = deque([self._sample(0.0)], maxlen=WINDOW)
 
     async def run(self) -> None:
         """Runs until cancelled."""
@@ -37,33 +37,33 @@ class LoopWatch:
         while True:
             expected = self._broker.clock.now() + INTERVAL_S
             await trio.sleep(INTERVAL_S)
-            self.note(self._look(max(0.0, self._broker.clock.now() - expected)))
+            self.note(self._sample(max(0.0, self._broker.clock.now() - expected)))
             count += 1
             if count % QUANTILE_WINDOW == 0:
                 self._broker.dispatch.times.turn_window()
 
-    def note(self, look: Look) -> None:
-        self._looks.append(look)
+    def note(self, sample: LoopSample) -> None:
+        self._samples.append(sample)
 
-    def _look(self, late: float) -> Look:
+    def _sample(self, late: float) -> LoopSample:
         broker = self._broker
         records = broker.quorum.log.log_end_offset if hasattr(broker, "quorum") else 0
-        return Look(broker.clock.now(), time.thread_time(), records, late)
+        return LoopSample(broker.clock.now(), time.thread_time(), records, late)
 
     @property
     def lag_s(self) -> float:
-        return max(look.late for look in self._looks)
+        return max(sample.late for sample in self._samples)
 
     @property
     def idle(self) -> float:
         """The share of time in which the loop was idle."""
-        first, last = self._looks[0], self._looks[-1]
+        first, last = self._samples[0], self._samples[-1]
         elapsed = last.at - first.at
         return 1.0 if elapsed <= 0 else min(1.0, max(0.0, 1.0 - (last.busy - first.busy) / elapsed))
 
     @property
     def metadata_rate(self) -> float:
         """Metadata records per second."""
-        first, last = self._looks[0], self._looks[-1]
+        first, last = self._samples[0], self._samples[-1]
         elapsed = last.at - first.at
         return 0.0 if elapsed <= 0 or not first.records else (last.records - first.records) / elapsed

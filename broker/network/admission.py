@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_HELD: Final = 1000  # sockets that are closed later; more are closed at once
 
 
-class _Later(DelayedOperation):
+class _DelayedCall(DelayedOperation):
     """Calls a function when its time is over."""
 
     __slots__ = ("_do",)
@@ -102,7 +102,7 @@ class Admission:
 
     def after(self, seconds: float, do: Callable[[], None]) -> None:
         """Calls the function after this time."""
-        self._broker.park(_Later(do), (), self._broker.clock.now() + seconds)
+        self._broker.park(_DelayedCall(do), (), self._broker.clock.now() + seconds)
 
     def _now_ms(self) -> int:
         return int(self._broker.clock.now() * 1000)

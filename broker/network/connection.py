@@ -291,12 +291,12 @@ class Connection:
         """The memory that a request which is not complete takes."""
         return self.reader.held_bytes
 
-    def is_stalled(self, now: float, patience_s: float, bytes_per_s: float) -> bool:
-        """Whether an incomplete request is older than `patience_s` and arrives more slowly than this rate."""
+    def is_stalled(self, now: float, stalled_s: float, bytes_per_s: float) -> bool:
+        """Whether an incomplete request is older than `stalled_s` and arrives more slowly than this rate."""
         waiting = self.reader.waiting_bytes
         took = now - self._began
         may_come = self.muted is None and not self._is_blocked()
-        return bool(waiting) and may_come and took > patience_s and waiting < took * bytes_per_s
+        return bool(waiting) and may_come and took > stalled_s and waiting < took * bytes_per_s
 
     @property
     def is_idle(self) -> bool:
@@ -456,7 +456,7 @@ class Connection:
         times.pending[key] += 1
         if key > FETCH_KEY:
             times.others.add(key)
-            self._dispatch.errors.look(key, response)
+            self._dispatch.errors.count(key, response)
         if self._inflight:
             self._replies.ready(self._replies.expect(), self._pieces(call, response))
         elif isinstance(response, bytes):
@@ -513,7 +513,7 @@ class Connection:
         call.on_disconnect = None  # breaks a reference cycle: the waiting operation holds the call
         self._dispatch.times.waited(call.route.key, call.began, call.requests)
         if call.route.key > FETCH_KEY:
-            self._dispatch.errors.look(call.route.key, response)
+            self._dispatch.errors.count(call.route.key, response)
         try:
             if self._dispatch.quotas is not None:
                 response = self._dispatch.quotas.charged(call, response)

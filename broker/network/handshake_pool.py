@@ -17,7 +17,7 @@ from typing import Final, Protocol
 THREAD_NAME: Final = "trioka-tls-handshakes"
 
 
-class Progress(Enum):
+class HandshakeProgress(Enum):
     DONE = 0
     NEEDS_BYTES = 1
     FAILED = 2
@@ -25,7 +25,7 @@ class Progress(Enum):
 
 class Handshake(Protocol):
     tls: ssl.SSLObject
-    progress: Progress
+    progress: HandshakeProgress
     error: Exception | None
 
 
@@ -71,8 +71,8 @@ class HandshakePool:
     def _advance(self, handshake: Handshake) -> None:
         try:
             handshake.tls.do_handshake()
-            handshake.progress = Progress.DONE
+            handshake.progress = HandshakeProgress.DONE
         except ssl.SSLWantReadError:
-            handshake.progress = Progress.NEEDS_BYTES
+            handshake.progress = HandshakeProgress.NEEDS_BYTES
         except Exception as error:  # an error must not end the thread, which all later clients need
-            handshake.progress, handshake.error = Progress.FAILED, error
+            handshake.progress, handshake.error = HandshakeProgress.FAILED, error

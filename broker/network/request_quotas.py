@@ -64,9 +64,9 @@ class RequestQuotas:
             spent_ms = self.clients.record_time(user, client_id, charge.time_s)
             throttle_ms = self._longest(connection, client_id, throttle_ms, spent_ms)
         if isinstance(response, Response):
-            told_ms = getattr(response, "throttle_time_ms", 0)  # set by the active controller
-            if told_ms > throttle_ms:
-                throttle_ms = told_ms
+            controller_ms = getattr(response, "throttle_time_ms", 0)  # set by the active controller
+            if controller_ms > throttle_ms:
+                throttle_ms = controller_ms
             elif throttle_ms and hasattr(response, "throttle_time_ms"):
                 response = copy(response)  # it may be shared with other responses
                 response.throttle_time_ms = throttle_ms

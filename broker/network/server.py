@@ -204,7 +204,7 @@ class SocketServer:
         if found or self._round_started_at < self._no_poll_until:
             return found
         began = perf_counter()
-        in_vain = self._should_spin
+        was_spinning = self._should_spin
         if self._should_spin:
             while perf_counter() - began < SPIN_S:
                 found = poll(0, MAX_EVENTS)
@@ -213,7 +213,7 @@ class SocketServer:
         found = poll(POLL_TIMEOUT_S, MAX_EVENTS)
         slept_s = perf_counter() - began
         is_soon = bool(found) and slept_s < FAST_CLIENT_S
-        self._should_spin = is_soon and MULTI_CPU and not in_vain
+        self._should_spin = is_soon and MULTI_CPU and not was_spinning
         if not found:
             self._no_poll_until = self._now() + IDLE_BACKOFF_S
         return found

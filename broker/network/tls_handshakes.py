@@ -29,7 +29,7 @@ from ..security.principal_mapping import NoRuleApplies
 from ..security.tls_context import MAX_CHAIN_DEPTH, ServerTls, TlsSession
 from .channel import READ, Channel
 from .connection import Connection
-from .handshake_pool import HandshakePool, Progress
+from .handshake_pool import HandshakePool, HandshakeProgress
 from .listener import Listener
 from .tls_transport import TlsReceiveBuffer, TlsTransport
 
@@ -74,7 +74,7 @@ class PendingHandshake:
         self.deadline = deadline
         self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.tls = server.context.wrap_bio(self.incoming, self.outgoing, server_side=True)
-        self.progress = Progress.NEEDS_BYTES
+        self.progress = HandshakeProgress.NEEDS_BYTES
         self.error: Exception | None = None
         self.is_in_thread = False
         self.is_closed = False
@@ -237,7 +237,7 @@ class TlsHandshakes:
             handshake.sock.close()
             return
         handshake.unsent += handshake.outgoing.read()
-        if handshake.progress is Progress.FAILED:
+        if handshake.progress is HandshakeProgress.FAILED:
             self._fail(handshake, _reason(handshake.error))
             return
         self._flush(handshake)
@@ -250,7 +250,7 @@ class TlsHandshakes:
                 self._epoll.modify(handshake.sock.fileno(), WRITE)
                 return
             handshake.unsent = handshake.unsent[sent:]
-        if handshake.progress is Progress.DONE:
+        if handshake.progress is HandshakeProgress.DONE:
             self._complete(handshake)
         else:
             self._epoll.modify(handshake.sock.fileno(), READ)
@@ -269,7 +269,7 @@ class TlsHandshakes:
             try:
                 connection.principal = f"User:{handshake.server.mapping.user_name(read_certificate(der).subject)}"
             except (NoRuleApplies, InvalidDer) as error:
-                self._fail(handshake, str(error), must_say=True)
+                self._fail(handshake, str(error), must_audit=True)
                 return
         connection.tls = TlsSession(version, java_name(suite), der)
         self._remove(handshake)
@@ -296,13 +296,13 @@ class TlsHandshakes:
         self.failed[connection.listener] = self.failed.get(connection.listener, 0) + 1
         self._close(handshake)
 
-    def _fail(self, handshake: PendingHandshake, reason: str, must_say: bool = False) -> None:
+    def _fail(self, handshake: PendingHandshake, reason: str, must_audit: bool = False) -> None:
         """Closes the connection, with a TLS alert if the kernel takes it at once."""
         if handshake.is_closed:
             return
         listener = handshake.connection.listener
         self.failed[listener] = self.failed.get(listener, 0) + 1
-        if must_say or handshake.received:
+        if must_audit or handshake.received:
             self._audit_failure(handshake, reason)
         if handshake.unsent and not handshake.is_in_thread:
             with contextlib.suppress(OSError):

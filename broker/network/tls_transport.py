@@ -210,9 +210,9 @@ class TlsTransport:
         if not self._unsent:
             with contextlib.suppress(ssl.SSLError):
                 self._tls.unwrap()
-            if farewell := self._outgoing.read():
+            if close_notify := self._outgoing.read():
                 with contextlib.suppress(OSError):
-                    self._socket.send(farewell)
+                    self._socket.send(close_notify)
         self._socket.close()
 
 

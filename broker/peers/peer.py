@@ -41,7 +41,7 @@ MAX_BACKOFF_S: Final = 0.5
 IDLE_S: Final = 60.0  # a connection that was idle for so long is replaced: the peer may have closed it
 CONNECT_S: Final = 2.0  # connect timeout
 SECURE_S: Final = 10.0  # timeout of TLS handshake and login
-COMPLAINT_INTERVAL_S: Final = 60.0  # between two log lines with the same sentence about an address
+WARN_INTERVAL_S: Final = 60.0  # between two log lines with the same sentence about an address
 API_VERSIONS_VERSION: Final = 0  # every node supports it, and it has all that is needed here
 
 Dial: TypeAlias = Callable[[str, int, float], Awaitable[PeerConnection]]
@@ -92,7 +92,7 @@ class Peer:
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
-    async def ask(self, request: Request, version: int | None = None, *, timeout_s: float) -> Any:
+    async def send_request(self, request: Request, version: int | None = None, *, timeout_s: float) -> Any:
         """Returns the response, in the newest version that both nodes support, at most `version`."""
         version = newest_version(request) if version is None else version
         with trio.move_on_after(timeout_s):
@@ -125,7 +125,7 @@ class Peer:
             raise  # by `_common_version`: nothing was sent, so the connection stays usable
         except _CONNECTION_ERRORS as error:
             if isinstance(error, NotSecured):
-                self._peers.complain(self, error.strerror or str(error))
+                self._peers.warn_once(self, error.strerror or str(error))
             self._drop()
             self._back_off()
             self._peers.served.pop((self.host, self.port), None)
@@ -225,11 +225,11 @@ class Peers:
             found = self._peers[host, port, purpose] = Peer(self, host, port, purpose, is_controller=is_controller)
         return found
 
-    def complain(self, peer: Peer, why: str) -> None:
+    def warn_once(self, peer: Peer, why: str) -> None:
         """Logs that connections to an address cannot be secured: once, though all purposes try again and again."""
         now = trio.current_time()
         last = self._complaints.get(str(peer))
-        if last is None or last[0] != why or now - last[1] >= COMPLAINT_INTERVAL_S:
+        if last is None or last[0] != why or now - last[1] >= WARN_INTERVAL_S:
             self._complaints[str(peer)] = why, now
             log.error("no connection to %s: %s", peer, why)
 

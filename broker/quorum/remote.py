@@ -62,7 +62,7 @@ MAX_SNAPSHOT_BYTES: Final = 1 << 30
 FETCH, SNAPSHOT = "quorum fetch", "quorum snapshot"
 PURPOSES: Final = (FETCH, SNAPSHOT, *(each.__name__ for each in (RaftVoteRequest, BeginEpoch, EndEpoch)))
 """The purposes of connections between quorum nodes."""
-COMPLAINT_INTERVAL_S: Final = 60.0
+WARN_INTERVAL_S: Final = 60.0
 REFUSED_S: Final = 1.0  # before a rejected fetch is repeated: the leader logs each rejection
 
 
@@ -78,7 +78,7 @@ class QuorumClient:
         self._asking: dict[tuple[int, str], trio.CancelScope] = {}
         self._fetching = trio.CancelScope()
         self._source: tuple[int | None, int] = (None, -1)  # leader and epoch that are fetched from
-        self._complained = -COMPLAINT_INTERVAL_S
+        self._warned = -WARN_INTERVAL_S
         self._is_refused = False  # the latest fetch was not authorized
         self._foreign: set[Server] = set()  # peers that belong to another cluster
         self._nursery: trio.Nursery
@@ -123,7 +123,7 @@ class QuorumClient:
         quorum = self._quorum
         request = request_of(question, voter, quorum.cluster_id, quorum.endpoints)
         peer = self._peers.peer(address.host, address.port, purpose, is_controller=True)
-        response = await peer.ask(request, timeout_s=self._request_timeout_s)
+        response = await peer.send_request(request, timeout_s=self._request_timeout_s)
         self._note_refusal(response.error_code, address)
         if isinstance(question, RaftVoteRequest):
             raft_response = to_vote_response(response, voter, question)
@@ -135,7 +135,7 @@ class QuorumClient:
 
     def _note_refusal(self, error_code: int, address: Server) -> None:
         if error_code == ClusterAuthorizationFailed.code:
-            self._complain(
+            self._warn_once(
                 f"the controller at {address} refuses the requests of this node, CLUSTER_AUTHORIZATION_FAILED: "
                 "name the principal of this node in super.users of all nodes, or give it CLUSTER_ACTION"
             )
@@ -143,7 +143,7 @@ class QuorumClient:
             self._foreign.discard(address)
             return
         quorum = self._quorum
-        self._complain(f"the node at {address} belongs to another cluster")
+        self._warn_once(f"the node at {address} belongs to another cluster")
         self._foreign.add(address)
         others = [quorum.address_of(voter.id) for voter in quorum.raft.voters.latest if voter.id != quorum.node_id]
         if self._foreign.issuperset(others or quorum.node.bootstrap_servers):
@@ -152,10 +152,10 @@ class QuorumClient:
                 f"{', '.join(map(str, sorted(self._foreign)))} to another one"
             )
 
-    def _complain(self, complaint: str) -> None:
+    def _warn_once(self, complaint: str) -> None:
         now = trio.current_time()
-        if now - self._complained >= COMPLAINT_INTERVAL_S:
-            self._complained = now
+        if now - self._warned >= WARN_INTERVAL_S:
+            self._warned = now
             log.warning("%s", complaint)
 
     # -- fetching ------------------------------------------------------------------------------------------------------
@@ -210,7 +210,7 @@ class QuorumClient:
         )
         peer = self._peers.peer(address.host, address.port, FETCH, is_controller=True)
         try:
-            response: FetchResponse = await peer.ask(request, timeout_s=self._request_timeout_s)
+            response: FetchResponse = await peer.send_request(request, timeout_s=self._request_timeout_s)
         except NetworkException as error:
             log.debug("quorum leader: %s", error)
             return False
@@ -262,7 +262,7 @@ class QuorumClient:
             except KafkaStorageError:
                 raise
             except (KafkaError, ProtocolError) as error:
-                self._complain(f"the quorum leader sent records that cannot be appended: {error}")
+                self._warn_once(f"the quorum leader sent records that cannot be appended: {error}")
                 return
             await quorum.sync()
         if response.high_watermark >= 0:  # a new leader does not know it yet
@@ -283,7 +283,7 @@ class QuorumClient:
         except KafkaStorageError:
             raise
         except (KafkaError, ProtocolError) as error:
-            self._complain(f"the snapshot at offset {snapshot.offset} could not be fetched: {error}")
+            self._warn_once(f"the snapshot at offset {snapshot.offset} could not be fetched: {error}")
             return False
         return await self._begin_with(snapshot, data, content, epoch)
 
@@ -304,7 +304,7 @@ class QuorumClient:
         peer = self._peers.peer(address.host, address.port, SNAPSHOT, is_controller=True)
         data, size = bytearray(), 1
         while len(data) < size:
-            response: FetchSnapshotResponse = await peer.ask(
+            response: FetchSnapshotResponse = await peer.send_request(
                 self._piece(snapshot, len(data), epoch), timeout_s=self._request_timeout_s
             )
             if response.error_code != NONE:
@@ -322,9 +322,9 @@ class QuorumClient:
                 )
             data += piece
             # Each piece shows that the leader is alive.
-            told_nothing = RaftFetchResponse(leader_id=self._quorum.leader_id, epoch=epoch)
+            without_records = RaftFetchResponse(leader_id=self._quorum.leader_id, epoch=epoch)
             request = RaftFetchRequest(replica=self._quorum.raft.me, epoch=epoch, end=EpochAndOffset(0, 0))
-            self._quorum.step(self._quorum.raft.on_fetch_response(told_nothing, request, self._quorum.now_ms()))
+            self._quorum.step(self._quorum.raft.on_fetch_response(without_records, request, self._quorum.now_ms()))
         return data
 
     def _piece(self, snapshot: SnapshotId, position: int, epoch: int) -> FetchSnapshotRequest:

@@ -162,7 +162,7 @@ async def _fetch_kraft_version_range(broker: "Broker", place: Voter.Endpoint, ti
     request = ApiVersionsRequest(client_software_name="trioka", client_software_version=__version__)
     try:
         peer = broker.peers.peer(*address, is_controller=True)
-        response: ApiVersionsResponse = await peer.ask(request, timeout_s=max(timeout_s, 0))
+        response: ApiVersionsResponse = await peer.send_request(request, timeout_s=max(timeout_s, 0))
     except NetworkException as error:
         raise RequestTimedOut(f"the new voter did not respond: {error}") from None
     finally:

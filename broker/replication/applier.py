@@ -23,7 +23,7 @@ from trioka.protocol.primitives import uuid_text
 from trioka.storage.directory import LogDirectory
 from trioka.storage.failstop_disk import OutOfDescriptors
 from trioka.storage.layout import TopicPartition
-from trioka.storage.leader_epochs import Prepared
+from trioka.storage.leader_epochs import EpochUpdate
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.log_move import longer_copy
@@ -156,7 +156,7 @@ class MetadataApplier:
         later."""
         made: dict[int, Log | None] = {}
 
-        async def make_the_rest() -> None:
+        async def make_missing() -> None:
             rest = [number for number in range(len(work)) if number not in made]
             shortage: OutOfDescriptors | None = None
             for number, its_log in zip(
@@ -170,7 +170,7 @@ class MetadataApplier:
                 raise shortage
 
         try:
-            await retry_out_of_descriptors(make_the_rest, self._free_descriptors)
+            await retry_out_of_descriptors(make_missing, self._free_descriptors)
         except OutOfDescriptors as error:
             log.error("%d logs cannot be created: %s", len(work) - len(made), error)
         return [made.get(number) for number in range(len(work))]
@@ -178,13 +178,13 @@ class MetadataApplier:
     async def _free_descriptors(self) -> None:
         await free_descriptors(directory.files for directory in self._directories)
 
-    async def _write_epochs_ahead(self, mine: Sequence[PartitionChanged]) -> dict[tuple[str, int], Prepared]:
+    async def _write_epochs_ahead(self, mine: Sequence[PartitionChanged]) -> dict[tuple[str, int], EpochUpdate]:
         """Write the epochs of new leaders to disk before they lead (I10). This takes two syncs each and may concern
         thousands of replicas, so several threads do it, without delaying requests. These logs get no appends meanwhile:
         their replicas do not lead yet. A replica that already leads, in an earlier epoch, writes its new epoch when its
         turn comes."""
         last = {(change.name, change.index): change.after for change in mine}
-        work: list[Prepared] = []
+        work: list[EpochUpdate] = []
         names: list[tuple[str, int]] = []
         for name, partition in last.items():
             replica = self._partitions.find(*name)
@@ -271,7 +271,7 @@ class MetadataApplier:
         self._partitions.add(replica)
         return replica
 
-    def apply_partition(self, topic: str, partition: Partition, ahead: Prepared | None = None) -> None:
+    def apply_partition(self, topic: str, partition: Partition, ahead: EpochUpdate | None = None) -> None:
         """Apply the leader and the ISR of a partition, with the leader epoch written in advance."""
         replica = self._partitions.find(topic, partition.index)
         if replica is None or partition.leader_epoch < replica.leader_epoch:
@@ -292,7 +292,7 @@ class MetadataApplier:
         else:
             self._context.on_follower(replica)
 
-    def _lead(self, replica: Replica, partition: Partition, ahead: Prepared | None) -> None:
+    def _lead(self, replica: Replica, partition: Partition, ahead: EpochUpdate | None) -> None:
         """Start a new epoch at the end of the log, before a record is appended in it (I10)."""
         epoch, leadership = partition.leader_epoch, replica.leadership
         if epoch != replica.leader_epoch:
@@ -331,7 +331,7 @@ class MetadataApplier:
         log.error("%s-%d is offline: its log directory is %s", change.name, change.index, uuid_text(place))
         return True
 
-    def _begin_epoch(self, replica: Replica, epoch: int, ahead: Prepared | None) -> None:
+    def _begin_epoch(self, replica: Replica, epoch: int, ahead: EpochUpdate | None) -> None:
         """A log with a failed disk rejects appends itself, and its intact records stay readable. It must not stop the
         broker from serving other logs."""
         try:
@@ -441,7 +441,7 @@ class _LogToCreate(NamedTuple):
             return None
 
 
-def _write_ahead(prepared: Prepared) -> bool:
+def _write_ahead(prepared: EpochUpdate) -> bool:
     """A write that fails here is repeated by the leader, which then reports the error."""
     try:
         prepared.cache.write_ahead(prepared)

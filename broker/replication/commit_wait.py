@@ -51,7 +51,7 @@ async def _flush(broker: "Broker", commit: "_Commit", deadline: float) -> None:
         error = failure
     try:
         if error is not None:
-            commit.tell(error)
+            commit.deliver(error)
         elif not commit.try_complete(commit.replica):
             broker.park(commit, (commit.replica,), deadline)
     except Exception as mistake:  # the task must not end the broker
@@ -74,13 +74,13 @@ class _Commit(DelayedOperation):
         outcome = self.replica.commit_status(self._until, self._term)
         if outcome is False:
             return False
-        self.tell(None if outcome is True else outcome)
+        self.deliver(None if outcome is True else outcome)
         return True
 
     def expire(self) -> None:
-        self.tell(RequestTimedOut())
+        self.deliver(RequestTimedOut())
 
-    def tell(self, error: KafkaError | None) -> None:
+    def deliver(self, error: KafkaError | None) -> None:
         """Calls the callback, at most once."""
         then, self._then = self._then, None
         if then is not None:
@@ -88,4 +88,4 @@ class _Commit(DelayedOperation):
 
     def fail(self, mistake: Exception) -> None:
         log.error("internal error: %s-%d", self.replica.topic, self.replica.index, exc_info=mistake)
-        self.tell(UnknownServerError())
+        self.deliver(UnknownServerError())

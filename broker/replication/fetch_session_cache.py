@@ -173,18 +173,18 @@ class FetchSession:
     def take_changed(self, results: Sequence[tuple[CachedPartition, Result]]) -> list[tuple[CachedPartition, Result]]:
         """The results that have changed. Partitions with records move to the end of the queue."""
         partitions = self.partitions
-        news = [pair for pair in results if pair[0].note_sent(pair[1])]
-        for requested, result in news:
+        changed = [pair for pair in results if pair[0].note_sent(pair[1])]
+        for requested, result in changed:
             if result.records:
                 partitions[requested.key] = partitions.pop(requested.key)
-        return news
+        return changed
 
 
 class FetchContext:
     """One fetch, from its request to its response. With an `error_code`, no partition is read and the response has the
     error."""
 
-    __slots__ = ("_by_id", "_epoch", "_is_follower", "_session", "_sessions", "asked", "error_code")
+    __slots__ = ("_by_id", "_epoch", "_is_follower", "_session", "_sessions", "error_code", "selected")
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class FetchContext:
         is_follower: bool = False,
     ) -> None:
         self.error_code = error_code
-        self.asked = requested  # in the order in which the response's limit is divided
+        self.selected = requested  # in the order in which the response's limit is divided
         self._session = session
         self._epoch = INITIAL_EPOCH if session is None else session.epoch
         self._sessions = creator  # None: do not try to create a session
@@ -235,7 +235,7 @@ class FetchContext:
             results = session.take_changed(results)
             session_id = session.id
         else:
-            assert len(results) == len(self.asked), f"{len(results)} results, {len(self.asked)} asked"
+            assert len(results) == len(self.selected), f"{len(results)} results, {len(self.selected)} selected"
             if self._sessions is not None:
                 session_id = self._sessions.create(results, now_ms, by_id=self._by_id, is_follower=self._is_follower)
         return FetchResponse(

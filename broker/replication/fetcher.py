@@ -246,7 +246,7 @@ class ReplicaFetcher:
             return
         unsaid, self._unsent = self._unsent, {}
         request = self._session.request(self._asked, self._broker.broker_epoch, self._limits, unsaid)
-        response = await peer.ask(request, VERSION, timeout_s=self._timeout_s)
+        response = await peer.send_request(request, VERSION, timeout_s=self._timeout_s)
         if self._session.handle_response(response):
             await self._process_response(peer, response)
         else:
@@ -527,7 +527,7 @@ class ReplicaFetcher:
             topics=[ListOffsetsRequest.Topic(name=name, partitions=requested) for name, requested in topics.items()],
         )
         timeout_s = self._broker.config[REPLICA_SOCKET_TIMEOUT_MS] / 1000
-        response = await peer.ask(request, LIST_OFFSETS_VERSION, timeout_s=timeout_s)
+        response = await peer.send_request(request, LIST_OFFSETS_VERSION, timeout_s=timeout_s)
         return {
             (topic.name, reply.partition_index): reply.offset
             for topic in response.topics

@@ -28,7 +28,7 @@ FULL_SCAN_S: Final = 1.0
 SCANS_PER_LAG: Final = 4  # minimum number of full checks in replica.lag.time.max.ms
 
 
-class Parked(Protocol):
+class ParkedFetch(Protocol):
     """A parked fetch; it unregisters when it is answered."""
 
     def try_complete_for(self, replicas: "Sequence[Hashable]") -> bool:
@@ -41,22 +41,22 @@ class Parked(Protocol):
 class ChangedPartitions:
     """The changed partitions of one session."""
 
-    __slots__ = ("_keys", "_looked", "_notified", "_purgatory", "_replicas", "_session", "dirty", "parked")
+    __slots__ = ("_checked", "_keys", "_notified", "_purgatory", "_replicas", "_session", "dirty", "parked")
 
     def __init__(self, delayed: Purgatory, session: FetchSession) -> None:
         self._purgatory = delayed
         self._session = session
         self._replicas: dict[Key, Replica] = {}
         self._keys: dict[Hashable, Key] = {}
-        self._looked = float("-inf")
+        self._checked = float("-inf")
         self._notified: list[Hashable] = []  # replicas that changed since the parked fetch last checked
         self.dirty: dict[Key, CachedPartition] = {}
-        self.parked: Parked | None = None  # the waiting fetch
+        self.parked: ParkedFetch | None = None  # the waiting fetch
 
-    def asked(self, now: float, max_lag_s: float) -> Collection[CachedPartition]:
+    def selected(self, now: float, max_lag_s: float) -> Collection[CachedPartition]:
         """The partitions that a fetch checks now."""
-        if now - self._looked >= min(FULL_SCAN_S, max_lag_s / SCANS_PER_LAG):
-            self._looked = now
+        if now - self._checked >= min(FULL_SCAN_S, max_lag_s / SCANS_PER_LAG):
+            self._checked = now
             self.dirty = dict(self._session.partitions)
         return self.dirty.values()
 
@@ -82,7 +82,7 @@ class ChangedPartitions:
     def close(self) -> None:
         """Stop watching: the session has ended, or the follower has disconnected. Its next fetch checks all
         partitions."""
-        self._looked = float("-inf")
+        self._checked = float("-inf")
         for key in list(self._replicas):
             self.forget(key)
 

@@ -101,14 +101,14 @@ class Healing:
                 log.info("%r: not healed yet: %s", replica, error)
             except Exception as mistake:  # an internal error; the next attempt may succeed
                 log.error("internal error: healing %r", replica, exc_info=mistake)
-            self._rest(replica.log)
+            self._back_off(replica.log)
 
-    def _rest(self, its_log: Log) -> None:
+    def _back_off(self, its_log: Log) -> None:
         pause_s = min(2 * self._pause_s.get(its_log, FIRST_PAUSE_S / 2), MAX_PAUSE_S)
         self._pause_s[its_log] = pause_s
         self._not_before[its_log] = self._broker.clock.now() + pause_s
 
-    def _has_gone_well(self, its_log: Log) -> None:
+    def _reset_backoff(self, its_log: Log) -> None:
         self._pause_s.pop(its_log, None)
 
     async def _heal(self, replica: Replica) -> None:
@@ -125,7 +125,7 @@ class Healing:
                 if patch is not None:
                     patches.append(patch)
             if patches:
-                await self._mend(replica, segment, patches)
+                await self._repair(replica, segment, patches)
         self._log_unrepairable(replica, tuple(missing))
 
     async def _patch(self, replica: Replica, damage: Damage, missing: list[Damage]) -> Patch | None:
@@ -172,13 +172,13 @@ class Healing:
         """Fetches the range from a replica, or as much of it as the limit allows."""
         data, end = b"", max(damage.first_offset, replica.log.log_start_offset)
         while True:
-            data += await self._ask(node, replica, end)
+            data += await self._fetch_from(node, replica, end)
             patch = self._accept(replica.log, damage, data)
             if patch.is_whole or len(data) >= MAX_PATCH_BYTES or patch.end_offset == end:
                 return patch
             end = patch.end_offset
 
-    async def _ask(self, node: int, replica: Replica, offset: int) -> bytes:
+    async def _fetch_from(self, node: int, replica: Replica, offset: int) -> bytes:
         """Batches from this offset on, as another replica has them."""
         broker = self._broker.metadata.brokers.get(node)
         listener = None if broker is None else broker.listener(self._broker.node.inter_broker)
@@ -198,7 +198,7 @@ class Healing:
             topics=[FetchRequest.Topic(topic_id=replica.topic_id, partitions=[requested])],
         )
         peer = self._broker.peers.peer(listener.host, listener.port, PURPOSE)
-        response: FetchResponse = await peer.ask(request, VERSION, timeout_s=RESPONSE_TIMEOUT_S)
+        response: FetchResponse = await peer.send_request(request, VERSION, timeout_s=RESPONSE_TIMEOUT_S)
         for topic in response.responses:
             for result in topic.partitions:
                 if result.error_code != NONE:
@@ -208,7 +208,7 @@ class Healing:
                     return bytes(result.records)
         raise Unavailable(f"it has no records from offset {offset} on")
 
-    async def _mend(self, replica: Replica, segment: Segment, patches: Sequence[Patch]) -> None:
+    async def _repair(self, replica: Replica, segment: Segment, patches: Sequence[Patch]) -> None:
         its_log, now_ms = replica.log, self._broker.clock.now_ms()
         prepare(its_log, segment, now_ms=now_ms)
         await self._broker.commit.flush(its_log)
@@ -226,7 +226,7 @@ class Healing:
         for patch in patches:
             self._broker.counts.damage_healed += patch.is_whole
             log.warning("%r: healed by a copy from another replica: %s", replica, patch.damage)
-        self._has_gone_well(its_log)
+        self._reset_backoff(its_log)
         self._broker.purgatory.notify(replica)  # parked fetches may continue
 
     def _log_unrepairable(self, replica: Replica, missing: tuple[Damage, ...]) -> None:

@@ -64,7 +64,7 @@ class AlterPartitionSender:
             current = {replica: made for replica, made in proposals.items() if _is_current(replica, made)}
             is_done = not current
             try:
-                is_done = is_done or await self._ask(current)
+                is_done = is_done or await self._send_proposals(current)
             except Exception as mistake:  # an internal error; the next attempt may succeed
                 log.error("internal error: %d ISR proposals", len(current), exc_info=mistake)
                 for replica, made in current.items():
@@ -130,14 +130,16 @@ class AlterPartitionSender:
         request = AssignReplicasToDirsRequest(
             broker_id=self._broker.node_id, broker_epoch=self._broker.broker_epoch, directories=[lost]
         )
-        await self._broker.controller.ask(request, timeout_s=RESPONSE_TIMEOUT_S)
+        await self._broker.controller.send_request(request, timeout_s=RESPONSE_TIMEOUT_S)
 
-    async def _ask(self, proposals: dict[Replica, Proposal]) -> bool:
+    async def _send_proposals(self, proposals: dict[Replica, Proposal]) -> bool:
         """Sends the proposals. Returns False if some must be sent again."""
         answers: dict[tuple[bytes, int], PartitionResult] = {}
         failure: KafkaError = UnknownServerError("the controller has not responded")
         try:
-            response = await self._broker.controller.ask(self._request(proposals), timeout_s=RESPONSE_TIMEOUT_S)
+            response = await self._broker.controller.send_request(
+                self._request(proposals), timeout_s=RESPONSE_TIMEOUT_S
+            )
             assert isinstance(response, AlterPartitionResponse)
             if response.error_code != NONE:
                 failure = error_class(response.error_code)()
@@ -176,7 +178,7 @@ class AlterPartitionSender:
     def _request(self, proposals: dict[Replica, Proposal]) -> AlterPartitionRequest:
         topics: dict[bytes, list[PartitionRequest]] = {}
         for replica, proposal in proposals.items():
-            topics.setdefault(replica.topic_id, []).append(self._asked(replica, proposal))
+            topics.setdefault(replica.topic_id, []).append(self._partition_request(replica, proposal))
         return AlterPartitionRequest(
             broker_id=self._broker.node_id,
             broker_epoch=self._broker.broker_epoch,
@@ -186,7 +188,7 @@ class AlterPartitionSender:
             ],
         )
 
-    def _asked(self, replica: Replica, proposal: Proposal) -> PartitionRequest:
+    def _partition_request(self, replica: Replica, proposal: Proposal) -> PartitionRequest:
         own_id, own_epoch = self._broker.node_id, self._broker.broker_epoch
         return PartitionRequest(
             partition_index=replica.index,

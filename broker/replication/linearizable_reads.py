@@ -43,7 +43,7 @@ MAX_CONFIRMED: Final = 1000  # partitions in one request
 PartitionRequest = AlterPartitionRequest.Topic.Partition
 
 
-class _Waiting:
+class _PendingRange:
     """The reads of one partition that have not passed."""
 
     __slots__ = ("deadline", "newest", "oldest", "since")
@@ -57,7 +57,7 @@ class LinearizableReads:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self.begun = NO_READ  # the newest read, of all partitions
-        self._waiting: dict[Replica, _Waiting] = {}
+        self._waiting: dict[Replica, _PendingRange] = {}
         self._wake = trio.Event()
 
     @property
@@ -70,7 +70,7 @@ class LinearizableReads:
         read = self.begun
         if not self.has_passed(replica, read):
             now = self._broker.clock.now()
-            waiting = self._waiting.setdefault(replica, _Waiting(read, now))
+            waiting = self._waiting.setdefault(replica, _PendingRange(read, now))
             waiting.newest, waiting.deadline = read, now + self.timeout_s
             self._wake.set()
             self._answer_followers(replica, read)
@@ -120,7 +120,7 @@ class LinearizableReads:
         if leadership is not None:
             for broker_id in leadership.read_barrier.missing(read, leadership.possible_leaders):
                 for fetch in tuple(self._broker.replication.waiting.get(broker_id, ())):
-                    fetch.hurry()
+                    fetch.complete_now()
 
     def note_fetch(self, broker_id: int, broker_epoch: int, session: FetchSession) -> tuple[bool, list[Replica]]:
         """Records a follower's fetch. Returns whether reads wait for the next fetch of its session, so that this one
@@ -185,7 +185,7 @@ class LinearizableReads:
 
     async def _confirm(self, partitions: Mapping[Replica, LeaderState]) -> None:
         asked, broker = self.begun, self._broker
-        response = await broker.controller.ask(self._request(partitions), timeout_s=CONFIRM_TIMEOUT_S)
+        response = await broker.controller.send_request(self._request(partitions), timeout_s=CONFIRM_TIMEOUT_S)
         assert isinstance(response, AlterPartitionResponse)
         results = {(t.topic_id, result.partition_index): result for t in response.topics for result in t.partitions}
         now = broker.clock.now()

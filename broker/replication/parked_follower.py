@@ -54,7 +54,7 @@ class ParkedFollower(DelayedOperation):
         self.abandon()
         self._call.fail(mistake)
 
-    def hurry(self) -> None:
+    def complete_now(self) -> None:
         self._reading.broker.purgatory.force_complete(self)
 
     def _answer(self, results: list[tuple[CachedPartition, Result]]) -> None:

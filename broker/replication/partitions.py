@@ -194,9 +194,11 @@ class Replica:
 
 
 class Partitions:
-    def __init__(self, is_elsewhere: Callable[[str, bytes, int], bool] = lambda topic, topic_id, index: False) -> None:
-        """`is_elsewhere` returns whether other brokers have a partition; it is called if this one does not."""
-        self._is_elsewhere = is_elsewhere
+    def __init__(
+        self, has_other_replicas: Callable[[str, bytes, int], bool] = lambda topic, topic_id, index: False
+    ) -> None:
+        """`has_other_replicas` returns whether other brokers have a partition; it is called if this one does not."""
+        self._has_other_replicas = has_other_replicas
         self._by_name: dict[str, dict[int, Replica]] = {}
         self._by_id: dict[bytes, dict[int, Replica]] = {}
         self.departed = Traffic()  # of removed replicas
@@ -214,7 +216,7 @@ class Partitions:
             replica = replicas.get(index)
             if replica is not None:
                 return replica
-        if self._is_elsewhere(topic, b"", index):
+        if self._has_other_replicas(topic, b"", index):
             raise NotLeaderOrFollower(f"{topic}-{index} has no replica here")
         raise UnknownTopicOrPartition(f"{topic}-{index}")
 
@@ -223,7 +225,7 @@ class Partitions:
         replica = None if replicas is None else replicas.get(index)
         if replica is not None:
             return replica
-        if self._is_elsewhere("", topic_id, index):
+        if self._has_other_replicas("", topic_id, index):
             raise NotLeaderOrFollower("there is no replica here")
         raise UnknownTopicId() if replicas is None else UnknownTopicOrPartition()
 

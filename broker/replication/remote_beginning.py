@@ -97,7 +97,7 @@ class RemoteBeginning:
             isolation_level=0,
             topics=[ListOffsetsRequest.Topic(name=self._replica.topic, partitions=[partition])],
         )
-        response = await self._peer.ask(request, LIST_OFFSETS_VERSION, timeout_s=self._timeout_s)
+        response = await self._peer.send_request(request, LIST_OFFSETS_VERSION, timeout_s=self._timeout_s)
         [result] = response.topics[0].partitions
         if result.error_code != NONE:
             raise error_class(result.error_code)()
@@ -120,7 +120,7 @@ class RemoteBeginning:
         request = OffsetForLeaderEpochRequest(
             replica_id=self._broker.node_id, topics=[declared(topic=self._replica.topic, partitions=[partition])]
         )
-        response = await self._peer.ask(request, OFFSET_FOR_LEADER_EPOCH_VERSION, timeout_s=self._timeout_s)
+        response = await self._peer.send_request(request, OFFSET_FOR_LEADER_EPOCH_VERSION, timeout_s=self._timeout_s)
         [result] = response.topics[0].partitions
         if result.error_code != NONE:
             raise error_class(result.error_code)()

@@ -45,17 +45,17 @@ RACK_AWARE: Final = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 LEARN_S: Final = 0.03  # how long other brokers may take to apply the same metadata
 
 
-class Waiting(Protocol):
+class ParkedFetch(Protocol):
     """A parked fetch of a follower."""
 
-    def hurry(self) -> None:
+    def complete_now(self) -> None:
         """Answers the fetch at once, with the records that there are."""
 
 
 class ReplicaTransitions:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self.waiting: dict[int, set[Waiting]] = {}  # by follower id
+        self.waiting: dict[int, set[ParkedFetch]] = {}  # by follower id
         self._expected: set[int] = set()  # followers of partitions that were recently taken over
         self.sent = ReplicationQuota(broker, LEADER_REPLICATION_THROTTLED_RATE, LEADER_REPLICATION_THROTTLED_REPLICAS)
         self.fetched = ReplicationQuota(
@@ -140,15 +140,15 @@ class ReplicaTransitions:
         too. Otherwise it would take half a second until a record is committed."""
         unheard = {each.broker_id for each in leadership.followers.values() if each.log_end_offset == UNKNOWN}
         if unheard and not self._expected:
-            self._broker.nursery.start_soon(self._hurry)
+            self._broker.nursery.start_soon(self._complete_parked)
         self._expected |= unheard
 
-    async def _hurry(self) -> None:
+    async def _complete_parked(self) -> None:
         await trio.sleep(LEARN_S)
         expected, self._expected = self._expected, set()
         for broker_id in expected:
             for fetch in tuple(self.waiting.get(broker_id, ())):
-                fetch.hurry()
+                fetch.complete_now()
 
     def on_follower(self, replica: Replica) -> None:
         _ = self.in_sync  # creates the ISR proposals, which also handle damage in followers

@@ -35,7 +35,7 @@ from trioka.storage.disk import Disk, make_durable_directory
 from trioka.storage.layout import META_PROPERTIES, TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.producer_snapshot import Snapshot
+from trioka.storage.producer_snapshot import ProducerSnapshot
 from trioka.storage.producer_snapshot import encode as encode_snapshot
 from trioka.storage.producer_state import MAX_EPOCH
 from trioka.storage.tiered_log import begin_behind_remote_part
@@ -154,7 +154,7 @@ class _Builder:
             plan.end_offset,
             log_start_offset=plan.start_offset,
             epochs=[EpochEntry(entry.epoch, entry.start_offset) for entry in archived.chain],
-            producer_snapshot=encode_snapshot(Snapshot([])) if snapshot is None else snapshot,
+            producer_snapshot=encode_snapshot(ProducerSnapshot([])) if snapshot is None else snapshot,
             now_ms=self._now_ms,
         )
         for producer_id in sorted(plan.open_transactions):

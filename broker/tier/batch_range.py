@@ -49,7 +49,7 @@ class Anchor(NamedTuple):
             raise CorruptMessage(f"a batch has the offsets {header.base_offset} to {header.last_offset}, not {self}")
 
 
-class Wanted(NamedTuple):
+class BatchRangeRequest(NamedTuple):
     """What a read requests."""
 
     offset: int
@@ -75,7 +75,7 @@ def joined(views: Sequence[memoryview], skipped: int, limit: int) -> memoryview:
     return memoryview(b"".join(pieces))
 
 
-def extract(data: memoryview, wanted: Wanted) -> Extract:
+def extract(data: memoryview, wanted: BatchRangeRequest) -> Extract:
     """Whole batches from the one that holds `wanted.offset`, or is the next. CorruptMessage if one is damaged, or not
     where it should be: the CRC of a batch does not cover its offset."""
     position = start = 0

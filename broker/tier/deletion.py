@@ -105,7 +105,7 @@ class TopicDeletions:
         request = DescribeQuorumRequest(
             topics=[DescribeQuorumRequest.Topic(topic_name=METADATA_TOPIC, partitions=[asked])]
         )
-        response: Any = await broker.controller.ask(request, timeout_s=ASK_TIMEOUT_S)
+        response: Any = await broker.controller.send_request(request, timeout_s=ASK_TIMEOUT_S)
         end = response.topics[0].partitions[0].high_watermark
         while broker.quorum.applied < end:
             await broker.quorum.moved.wait()

@@ -24,7 +24,7 @@ def facts_of(replica: Replica) -> LogFacts:
     segments = log.segments
     closed = []
     for segment, following in pairwise(segments):
-        newest_ms = log.ask(segment, lambda segment: segment.largest_timestamp()[0])
+        newest_ms = log.query(segment, lambda segment: segment.largest_timestamp()[0])
         closed.append(
             LocalSegment(
                 base_offset=segment.base_offset,

@@ -290,4 +290,6 @@ class RemoteLogMetadataTopic:
         if address is None:
             raise NotLeaderOrFollower(f"{REMOTE_LOG_METADATA_TOPIC}-{index} has no leader that can be reached")
         purpose = f"{PURPOSE} {index}" if isinstance(request, FetchRequest) else PURPOSE
-        return await broker.peers.peer(address.host, address.port, purpose).ask(request, version, timeout_s=timeout_s)
+        return await broker.peers.peer(address.host, address.port, purpose).send_request(
+            request, version, timeout_s=timeout_s
+        )

@@ -15,7 +15,7 @@ from trioka.storage.batch_scan import scan
 from trioka.storage.disk import Disk
 from trioka.storage.index_rebuild import replay_batch
 from trioka.storage.layout import CorruptFile
-from trioka.storage.producer_snapshot import Snapshot, SnapshotFiles, encode
+from trioka.storage.producer_snapshot import ProducerSnapshot, SnapshotFiles, encode
 from trioka.storage.producer_state import ProducerState
 
 
@@ -36,7 +36,7 @@ def snapshot_at_end(disk: Disk, directory: str, segments: Sequence[SegmentFile],
     for number in range(len(segments) - 1, -1, -1):
         snapshot = _read(disk, files, segments[number].base_offset)
         if snapshot is None and number == 0 and begins_empty:
-            snapshot = Snapshot([])
+            snapshot = ProducerSnapshot([])
         if snapshot is not None:
             return encode(_replayed(disk, files, snapshot, segments[number:]))
     raise KafkaStorageError(
@@ -44,7 +44,7 @@ def snapshot_at_end(disk: Disk, directory: str, segments: Sequence[SegmentFile],
     )
 
 
-def _read(disk: Disk, files: SnapshotFiles, offset: int) -> Snapshot | None:
+def _read(disk: Disk, files: SnapshotFiles, offset: int) -> ProducerSnapshot | None:
     if not disk.exists(files.path(offset)):
         return None
     try:
@@ -53,7 +53,9 @@ def _read(disk: Disk, files: SnapshotFiles, offset: int) -> Snapshot | None:
         return None
 
 
-def _replayed(disk: Disk, files: SnapshotFiles, snapshot: Snapshot, segments: Sequence[SegmentFile]) -> Snapshot:
+def _replayed(
+    disk: Disk, files: SnapshotFiles, snapshot: ProducerSnapshot, segments: Sequence[SegmentFile]
+) -> ProducerSnapshot:
     producers = ProducerState(files)
     producers.load(snapshot, segments[0].base_offset)
     for segment in segments:

@@ -47,7 +47,7 @@ from ..config.tier_keys import (
     REMOTE_LOG_READER_THREADS,
 )
 from ..config.trioka_keys import TIER_CACHE_BYTES
-from .batch_range import NOTHING, Extract, TimedRecord, Wanted, extract, first_from, joined
+from .batch_range import NOTHING, BatchRangeRequest, Extract, TimedRecord, extract, first_from, joined
 from .byte_rate_limit import ByteRateLimit
 from .counts import TierCounts
 from .loading_cache import LoadingCache, StartSoon
@@ -197,7 +197,7 @@ class RemoteReader:
         views = [await self.ranges.get(ranges[0])]
         limit = RANGE_BYTES - skipped
         while True:
-            wanted = Wanted(
+            wanted = BatchRangeRequest(
                 offset=reading.offset,
                 end_offset=min(request.end_offset, reading.lineage.usable_end(reading.segment)),
                 max_bytes=min(request.max_bytes, MAX_READ_BYTES),
@@ -366,7 +366,7 @@ class _Reading(NamedTuple):
         return remote_segment_of(self.request.place.about, self.segment)
 
 
-def _extract_from(views: list[memoryview], skipped: int, limit: int, wanted: Wanted) -> Extract:
+def _extract_from(views: list[memoryview], skipped: int, limit: int, wanted: BatchRangeRequest) -> Extract:
     assert not trio.lowlevel.in_trio_run(), "batches would be checked on the event loop"
     found = extract(joined(views, skipped, limit), wanted)
     return found if len(found.records) > SMALL_BYTES else found._replace(records=memoryview(bytes(found.records)))

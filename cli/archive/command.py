@@ -27,7 +27,7 @@ from ..terminal.failure import Exit
 from ..terminal.output import Column, show, write_stderr, write_stdout
 from ..terminal.progress import BYTES, Progress
 from ..terminal.time_parsing import show_moment
-from .options import Place, parse_place, partitions_of, with_archive, with_topic_id
+from .options import ArchiveLocation, parse_location, partitions_of, with_archive, with_topic_id
 from .read import read
 
 TOPIC_COLUMNS: Final = (
@@ -80,7 +80,7 @@ def ls(archive: Archive, place: str | None, topic_id: str | None, output: str) -
         rows = [_topic_row(archive, topic) for topic in archive.topics()]
         show(rows, TOPIC_COLUMNS, output, name="topic")
         return
-    where = parse_place(place)
+    where = parse_location(place)
     topic = archive.catalog.topic(where.topic, topic_id)
     segments = [
         _segment_row(partition, manifest)
@@ -97,7 +97,7 @@ def ls(archive: Archive, place: str | None, topic_id: str | None, output: str) -
 @with_output
 def describe(archive: Archive, place: str, topic_id: str | None, output: str) -> None:
     """Which offsets of each partition can be read, and which are missing."""
-    where = parse_place(place)
+    where = parse_location(place)
     topic = archive.catalog.topic(where.topic, topic_id)
     rows = [
         _partition_row(topic, archive.partition(topic.name, partition, topic_id=topic.topic_id))
@@ -113,7 +113,7 @@ def describe(archive: Archive, place: str, topic_id: str | None, output: str) ->
 @with_output
 def verify(archive: Archive, place: str | None, topic_id: str | None, output: str) -> int:
     """Reads every object and compares it with its manifest; exit code 10 if something is damaged or missing."""
-    where = None if place is None else parse_place(place)
+    where = None if place is None else parse_location(place)
     topics = archive.topics() if where is None else [archive.catalog.topic(where.topic, topic_id)]
     findings: list[Finding] = []
     segments = 0
@@ -133,7 +133,7 @@ def verify(archive: Archive, place: str | None, topic_id: str | None, output: st
     return Exit.UNHEALTHY if problems else Exit.OK
 
 
-def _partitions_to_verify(archive: Archive, topic: ArchivedTopic, place: Place | None) -> Sequence[int]:
+def _partitions_to_verify(archive: Archive, topic: ArchivedTopic, place: ArchiveLocation | None) -> Sequence[int]:
     try:
         return partitions_of(archive, topic, place)
     except UnknownPartition:

@@ -45,7 +45,7 @@ HINTS: Final[Mapping[type[ArchiveError], str]] = {
 }
 
 
-class Place(NamedTuple):
+class ArchiveLocation(NamedTuple):
     """TOPIC or TOPIC:PARTITION of the command line."""
 
     topic: str
@@ -94,16 +94,16 @@ def explained() -> Iterator[None]:
         raise Failure(str(error), exit_code=code, hints=hints) from None
 
 
-def parse_place(text: str) -> Place:
+def parse_location(text: str) -> ArchiveLocation:
     topic, colon, partition = text.rpartition(":")
     if not colon:
-        return Place(text, None)
+        return ArchiveLocation(text, None)
     if not topic or not partition.isascii() or not partition.isdigit():
         raise click.UsageError(f"{text} is not TOPIC or TOPIC:PARTITION.")
-    return Place(topic, int(partition))
+    return ArchiveLocation(topic, int(partition))
 
 
-def partitions_of(archive: Archive, topic: ArchivedTopic, place: Place | None) -> list[int]:
+def partitions_of(archive: Archive, topic: ArchivedTopic, place: ArchiveLocation | None) -> list[int]:
     """The partitions that a place means; all of the topic without one."""
     if place is not None and place.partition is not None:
         return [place.partition]

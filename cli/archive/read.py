@@ -24,7 +24,7 @@ from ..terminal.failure import Exit, Failure
 from ..terminal.output import flush, is_terminal, write_stdout
 from ..terminal.progress import Progress
 from ..topics.record_format import PLAIN_DECODERS, decode_bytes
-from .options import parse_offsets, parse_place, parse_times, partitions_of, with_archive, with_topic_id
+from .options import parse_location, parse_offsets, parse_times, partitions_of, with_archive, with_topic_id
 
 FORMATS: Final = ("jsonl", "parquet")
 
@@ -65,7 +65,7 @@ def read(
     topic_id: str | None,
 ) -> int:
     """The records of TOPIC, partition by partition."""
-    where = parse_place(place)
+    where = parse_location(place)
     if (form == "parquet") != (out is not None):
         raise click.UsageError("--to parquet writes a file: name it with --out; jsonl goes to standard output.")
     limits, times = parse_offsets(offsets), parse_times(from_time, until_time)

@@ -50,17 +50,17 @@ class Connection:
         *,
         timeout_s: float | TimeoutBudget,
         tls: "SSLContext | None" = None,
-        greet: "Callable[[Connection], None] | None" = None,
+        log_in: "Callable[[Connection], None] | None" = None,
         client_id: str = CLIENT_ID,
     ) -> None:
-        """`timeout_s`: the time limit of each response; or a budget that several connections share. `greet` is called
+        """`timeout_s`: the time limit of each response; or a budget that several connections share. `log_in` is called
         on the open connection before any other request: a login.
         """
         self.host, self.port = host, port
         self._has_own_budget = not isinstance(timeout_s, TimeoutBudget)
         self._budget = timeout_s if isinstance(timeout_s, TimeoutBudget) else TimeoutBudget(timeout_s)
         self._tls = tls
-        self._greet = greet
+        self._log_in = log_in
         self._client_id = client_id
         self._socket: socket.socket | None = None
         self._correlation_id = 0
@@ -74,9 +74,9 @@ class Connection:
         """Connect, unless connected."""
         if self._socket is None:
             self._socket = self._connect()
-            if self._greet is not None:
+            if self._log_in is not None:
                 try:
-                    self._greet(self)
+                    self._log_in(self)
                 except BaseException:
                     self.close()
                     raise
@@ -92,10 +92,10 @@ class Connection:
         """
         if version is None:
             version = self.version_of(type(request), at_most=at_most)
-        self.say(request, version)
-        return self.hear(request, version)
+        self.send(request, version)
+        return self.receive(request, version)
 
-    def say(self, request: Request, version: int) -> int:
+    def send(self, request: Request, version: int) -> int:
         """Send without waiting for the response. Several requests may be sent before the first response is read; the
         returned correlation id identifies the response.
         """
@@ -114,7 +114,7 @@ class Connection:
             raise ConnectionClosed from None
         return self._correlation_id
 
-    def hear(self, request: Request, version: int, *, correlation_id: int | None = None) -> Any:
+    def receive(self, request: Request, version: int, *, correlation_id: int | None = None) -> Any:
         expected = self._correlation_id if correlation_id is None else correlation_id
         frame = self._receive(self._size())
         try:
@@ -151,7 +151,7 @@ class Connection:
     def _negotiate(self) -> dict[int, VersionRange]:
         requested = ApiVersionsRequest(client_software_name="trioka", client_software_version="cli")
         newest = ApiVersionsRequest.__versions__.last
-        self.say(requested, newest)
+        self.send(requested, newest)
         frame = self._receive(self._size())
         try:
             # A broker that does not know the version answers in version 0; the error has the same place in all

@@ -21,7 +21,7 @@ from .cluster_client import NO_NODE, Kafka, TopicPartition
 EARLIEST, LATEST = -2, -1
 CONSUMER: Final = -1  # the replica id of a consumer
 BY_NAME: Final = {"fetch": 12, "offsets": 9}  # the last versions that use topic names instead of topic ids
-LOOK_BYTES: Final = 64 * 1024  # fetched from a partition to find a record's timestamp
+READ_BYTES: Final = 64 * 1024  # fetched from a partition to find a record's timestamp
 NO_OFFSET: Final = -1
 NO_MEMBER_ID: Final = ("", -1)
 
@@ -194,7 +194,7 @@ def written_at(kafka: Kafka, places: Mapping[TopicPartition, int]) -> dict[Topic
     for leader, partitions in kafka.leaders(places).items():
         if leader == NO_NODE:
             continue
-        request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=fetch_topics(partitions, places, LOOK_BYTES))
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=fetch_topics(partitions, places, READ_BYTES))
         for topic in kafka.ask_node(leader, request, at_most=BY_NAME["fetch"]).responses:
             for result in topic.partitions:
                 place = TopicPartition(topic.topic, result.partition_index)

@@ -42,7 +42,7 @@ class Settings(NamedTuple):
         tls, login, patience = self.tls(), self.login(), TimeoutBudget(self.timeout_s)
 
         def connect(host: str, port: int) -> Connection:
-            return Connection(host, port, timeout_s=patience, tls=tls, greet=login)
+            return Connection(host, port, timeout_s=patience, tls=tls, log_in=login)
 
         return Kafka(self.bootstrap, connect=connect, budget=patience)
 

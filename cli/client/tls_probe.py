@@ -23,7 +23,7 @@ ALL_CIPHERS: Final = "ALL:@SECLEVEL=0"
 NOT_OFFERED: Final = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL", "WRONG_VERSION", "UNEXPECTED_EOF", "INTERNAL_ERROR")
 
 
-class Handshake(NamedTuple):
+class NegotiatedTls(NamedTuple):
     version: str
     cipher: str
 
@@ -35,7 +35,7 @@ class Verdict(NamedTuple):
     name: str | None
 
 
-class Listener:
+class ProbedListener:
     """A host and port, probed repeatedly with different TLS settings."""
 
     def __init__(self, host: str, port: int, properties: Mapping[str, str], budget: TimeoutBudget) -> None:
@@ -47,14 +47,14 @@ class Listener:
     def address(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def handshake(self) -> tuple[Handshake, list[dict[str, Any]]]:
+    def handshake(self) -> tuple[NegotiatedTls, list[dict[str, Any]]]:
         """The negotiated version and cipher, and the certificates that the listener sent, its own first."""
         context = client_context(self._properties)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         try:
             with self._connected() as sock, context.wrap_socket(sock, server_hostname=self.host) as tls:
                 cipher = tls.cipher()
-                agreed = Handshake(tls.version() or "unknown", cipher[0] if cipher else "unknown")
+                agreed = NegotiatedTls(tls.version() or "unknown", cipher[0] if cipher else "unknown")
                 return agreed, chain_of(tls)
         except TimeoutError:
             raise problems.failure_for(

@@ -13,7 +13,7 @@ import click
 from ..client.cluster_client import Kafka
 from ..client.settings import Settings, parse_servers
 from ..client.time_budget import TimeoutBudget
-from ..client.tls_probe import Listener, Verdict, certificate_time_s
+from ..client.tls_probe import ProbedListener, Verdict, certificate_time_s
 from ..options import with_output, with_settings
 from ..terminal.failure import Exit, Failure
 from ..terminal.output import show
@@ -32,7 +32,7 @@ SHOWN_NAMES: Final = 10
 def doctor_tls(settings: Settings, address: str | None, output: str) -> int:
     """Looks at a TLS listener: chain, days left, names, trust, versions. Exit code 10 if something is wrong."""
     host, port = parse_servers(address)[0] if address is not None else settings.bootstrap[0]
-    listener = Listener(host, port, settings.properties, TimeoutBudget(settings.timeout_s))
+    listener = ProbedListener(host, port, settings.properties, TimeoutBudget(settings.timeout_s))
     agreed, chain = listener.handshake()
     findings = [Finding("handshake", OK, f"{listener.address} negotiates {agreed.version} with {agreed.cipher}")]
     findings += certificate_findings(chain, time.time())
@@ -77,7 +77,7 @@ def broker_findings(kafka: Kafka, settings: Settings, now_s: float) -> Iterator[
     for number, broker in enumerate(brokers):
         try:
             with kafka.budget.share(len(brokers) - number + 1):
-                _, chain = Listener(broker.host, broker.port, settings.properties, kafka.budget).handshake()
+                _, chain = ProbedListener(broker.host, broker.port, settings.properties, kafka.budget).handshake()
         except Failure:
             continue  # the finding about its listener covers it
         for each in certificate_findings(chain, now_s):

@@ -163,10 +163,10 @@ class LocalCluster:
             )
             for node_id in self.nodes
         ]
-        talks = [each.communicate()[1] for each in formats]
-        for each, talk in zip(formats, talks, strict=True):
+        texts = [each.communicate()[1] for each in formats]
+        for each, text in zip(formats, texts, strict=True):
             if each.returncode:
-                raise CannotStart(talk.strip().removeprefix("error: ").removesuffix(".") or "a folder is not formatted")
+                raise CannotStart(text.strip().removeprefix("error: ").removesuffix(".") or "a folder is not formatted")
 
     @classmethod
     def load(cls, folder: Path) -> "LocalCluster | None":
@@ -304,7 +304,7 @@ def run_in_foreground(
     count: int,
     port: int,
     topics: Mapping[str, int],
-    say_ready: Callable[[LocalCluster], None],
+    report_ready: Callable[[LocalCluster], None],
     *,
     http: Callable[[int], str],
     words: Sequence[str],
@@ -320,7 +320,7 @@ def run_in_foreground(
             found.spawn(node_id, words=words, dies_with_this=True)
         found.wait_ready(found.nodes)
         _create(found, topics)
-        say_ready(found)
+        report_ready(found)
         while True:
             for node_id in found.nodes:
                 if found.state(node_id) == STOPPED:

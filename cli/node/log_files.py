@@ -40,7 +40,7 @@ class Problem(NamedTuple):
     what: str
 
 
-class SegmentFile(NamedTuple):
+class MappedSegment(NamedTuple):
     path: Path
     base_offset: int
     size: int
@@ -69,7 +69,7 @@ def _mapped(path: Path) -> Iterator[Bytes]:
         raise Failure(f"{path} cannot be read: {error.strerror}") from None
 
 
-def find_segments(place: Path) -> list[SegmentFile]:
+def find_segments(place: Path) -> list[MappedSegment]:
     """The segments of a log directory, a partition, or one file, in the order of partition and offset."""
     if place.is_file():
         return [_segment(place, is_newest=True)] if _is_log(place) else []
@@ -89,9 +89,9 @@ def _is_log(path: Path) -> bool:
     return path.suffix == ".log" and len(path.stem) == NAME_DIGITS and path.stem.isdigit()
 
 
-def _segment(path: Path, *, is_newest: bool) -> SegmentFile:
+def _segment(path: Path, *, is_newest: bool) -> MappedSegment:
     is_clean = (path.parent.parent / CLEAN_SHUTDOWN).exists()
-    return SegmentFile(path, int(path.stem), path.stat().st_size, is_newest and not is_clean)
+    return MappedSegment(path, int(path.stem), path.stat().st_size, is_newest and not is_clean)
 
 
 def batches(buffer: Bytes) -> Iterator[BatchHeader]:
@@ -113,7 +113,7 @@ def is_sound(buffer: Bytes, header: BatchHeader) -> bool:
     return batch.check_crc(buffer, header)
 
 
-def judge(segment: SegmentFile) -> Iterator[Problem]:
+def judge(segment: MappedSegment) -> Iterator[Problem]:
     """The problems of a segment and its indexes."""
     name = str(segment.path)
     starts: dict[int, BatchHeader] = {}
@@ -154,7 +154,7 @@ def _entries(path: Path, form: struct.Struct) -> Iterator[tuple[int, Any]]:
             yield number, entry
 
 
-def _judge_offset_index(segment: SegmentFile, starts: dict[int, BatchHeader]) -> Iterator[Problem]:
+def _judge_offset_index(segment: MappedSegment, starts: dict[int, BatchHeader]) -> Iterator[Problem]:
     path = segment.path.with_suffix(".index")
     before = -1
     for number, (relative, position) in _entries(path, _OFFSET_ENTRY):
@@ -170,7 +170,7 @@ def _judge_offset_index(segment: SegmentFile, starts: dict[int, BatchHeader]) ->
         before = relative
 
 
-def _judge_time_index(segment: SegmentFile, next_offset: int) -> Iterator[Problem]:
+def _judge_time_index(segment: MappedSegment, next_offset: int) -> Iterator[Problem]:
     path = segment.path.with_suffix(".timeindex")
     before = -1
     for number, (timestamp, relative) in _entries(path, _TIME_ENTRY):

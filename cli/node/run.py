@@ -88,16 +88,16 @@ def _beside(address: str, command: tuple[str, ...]) -> int:
             return code if code >= 0 else SIGNALLED - code
         except KeyboardInterrupt:
             continue  # the command received the signal too, and decides how to react
-        except _Ended:
+        except _Terminated:
             process.terminate()
 
 
-class _Ended(Exception):
+class _Terminated(Exception):
     """A signal requests that this process ends."""
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    raise _Ended
+    raise _Terminated
 
 
 def die_with_parent() -> None:

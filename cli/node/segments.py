@@ -19,7 +19,7 @@ from ..terminal.failure import Exit, Failure
 from ..terminal.output import Column, show, write_stderr, write_stdout
 from ..terminal.progress import BYTES, Progress
 from ..terminal.time_parsing import show_moment
-from .log_files import Problem, SegmentFile, batches, find_segments, is_sound, judge, records_of
+from .log_files import MappedSegment, Problem, batches, find_segments, is_sound, judge, records_of
 
 LIST_COLUMNS: Final = (
     Column("PARTITION", "partition"),
@@ -118,7 +118,7 @@ def verify(places: tuple[str, ...], data: str, output: str) -> int:
     return Exit.UNHEALTHY if is_damaged else Exit.OK
 
 
-def _found(places: tuple[str, ...], data: str) -> list[SegmentFile]:
+def _found(places: tuple[str, ...], data: str) -> list[MappedSegment]:
     found = [segment for place in places or (data,) for segment in find_segments(_path(place, data))]
     if not found:
         where = ", ".join(places) or data
@@ -127,7 +127,7 @@ def _found(places: tuple[str, ...], data: str) -> list[SegmentFile]:
     return found
 
 
-def _one_by_one(what: str, segments: Sequence[SegmentFile]) -> Iterator[SegmentFile]:
+def _one_by_one(what: str, segments: Sequence[MappedSegment]) -> Iterator[MappedSegment]:
     """Yield each segment; the progress counts their sizes."""
     with Progress(what, BYTES, sum(segment.size for segment in segments)) as progress:
         for segment in segments:
@@ -145,7 +145,7 @@ def _path(place: str, data: str) -> Path:
     return path
 
 
-def _dumped(segment: SegmentFile, records: bool) -> Iterator[dict[str, Any]]:
+def _dumped(segment: MappedSegment, records: bool) -> Iterator[dict[str, Any]]:
     with segment.opened() as buffer:
         for header in batches(buffer):
             if not records:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import trio
 
     from trioka.broker.broker import Broker
-    from trioka.broker.config.server import Loaded
+    from trioka.broker.config.server import LoadedConfig
     from trioka.broker.http.server import HttpServer
 
     from ..cluster.local_cluster import LocalCluster
@@ -320,7 +320,7 @@ def _run(
 
 def _checked(
     file: Mapping[str, str], environment: Mapping[str, str], overrides: Mapping[str, str]
-) -> tuple["Loaded", list[str]]:
+) -> tuple["LoadedConfig", list[str]]:
     """The configuration, and remarks about it. All errors but the last are printed, and that one is raised."""
     from trioka.broker.config.layers import ConfigError
     from trioka.broker.config.server import load
@@ -356,7 +356,7 @@ def set_up_logging(form: str, level: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
-async def _live(loaded: "Loaded", dev: DevRun | None, started: float) -> None:
+async def _live(loaded: "LoadedConfig", dev: DevRun | None, started: float) -> None:
     import trio
 
     from trioka.broker.broker import Broker

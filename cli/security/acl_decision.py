@@ -36,7 +36,7 @@ class Rule(NamedTuple):
         )
 
 
-class Decision(NamedTuple):
+class AclDecision(NamedTuple):
     """`rule` is the rule that decides; without one, `reason` says why."""
 
     allowed: bool
@@ -51,7 +51,7 @@ def decide(
     host: str,
     operation: int,
     resource: tuple[int, str],
-) -> Decision:
+) -> AclDecision:
     """Decide by the rules alone: super.users and allow.everyone.if.no.acl.found are not considered."""
     acls = Acls()
     for number, rule in enumerate(rules):
@@ -61,5 +61,5 @@ def decide(
     )
     if isinstance(result.because, AccessRule):
         rule = Rule(*result.because.binding)
-        return Decision(result.allowed, rule, rule.words())
-    return Decision(False, None, f"no rule allows it to {principal} from {host}")
+        return AclDecision(result.allowed, rule, rule.words())
+    return AclDecision(False, None, f"no rule allows it to {principal} from {host}")

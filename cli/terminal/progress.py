@@ -33,7 +33,7 @@ class Progress:
         now: Callable[[], float] = time.monotonic,
         is_terminal: Callable[[], bool] = is_stderr_terminal,
     ) -> None:
-        self._what, self._unit, self._total = what, unit, total
+        self._action, self._unit, self._total = what, unit, total
         self._now, self._is_terminal = now, is_terminal()
         self._began = now()
         self._next = inf if is_silent else self._began + (FIRST_S if self._is_terminal else ELSEWHERE_S)
@@ -53,13 +53,13 @@ class Progress:
         self.done = done
         now = self._now()
         if now >= self._next:
-            self._say(line(self._what, self._unit, done, self._total, now - self._began), now)
+            self._say(line(self._action, self._unit, done, self._total, now - self._began), now)
 
     def wait(self, reason: str) -> None:
         """Show progress of a wait whose end cannot be estimated."""
         now = self._now()
         if now >= self._next:
-            self._say(f"{self._what}: {show_duration(int(1000 * (now - self._began)))} so far; {reason}", now)
+            self._say(f"{self._action}: {show_duration(int(1000 * (now - self._began)))} so far; {reason}", now)
 
     def _say(self, text: str, now: float) -> None:
         self._next = now + (ON_TERMINAL_S if self._is_terminal else ELSEWHERE_S)

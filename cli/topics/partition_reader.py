@@ -225,12 +225,12 @@ class PartitionReader:
             )
             connection = kafka.node(leader)
             version = connection.version_of(FetchRequest, at_most=BY_NAME["fetch"])
-            sent.append((connection, request, version, connection.say(request, version)))
+            sent.append((connection, request, version, connection.send(request, version)))
         if not sent:
             time.sleep(RETRY_S)
         found = []
         for connection, request, version, correlation_id in sent:
-            answer = connection.hear(request, version, correlation_id=correlation_id)
+            answer = connection.receive(request, version, correlation_id=correlation_id)
             if answer.error_code != NONE:
                 raise problems.from_error_code(answer.error_code, f"{connection.address} refused to send records")
             for topic in answer.responses:

@@ -7,8 +7,8 @@ the balance there depends on how many partitions of each topic a member has. So 
 makes at least one more partition local, and an assignment that cannot be improved in this way stays as it is.
 
 Many members and partitions are equivalent (same rack; same topic and racks), so classes of them are compared: a few
-comparisons show that nothing can be improved, instead of one for each pair of partitions. `LOOKS` bounds the rare case
-of hundreds of racks.
+comparisons show that nothing can be improved, instead of one for each pair of partitions. `MAX_COMPARISONS` bounds the
+rare case of hundreds of racks.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ from ..topics import Topics
 from . import MemberSpec
 from .holdings import MemberPartitions, PartitionSlot
 
-LOOKS: Final = 1_000_000  # about half a second
+MAX_COMPARISONS: Final = 1_000_000  # about half a second
 
 
 Rack: TypeAlias = str | None
@@ -32,7 +32,7 @@ class _Load(NamedTuple):
     racks: frozenset[str]
 
 
-class _Place(NamedTuple):
+class _Assigned(NamedTuple):
     member_id: str
     slot: PartitionSlot
 
@@ -69,7 +69,7 @@ def _improve_locality(
     is_homogeneous: bool,
 ) -> None:
     far = [
-        _Place(member_id, slot)
+        _Assigned(member_id, slot)
         for member_id, slots in held.items()
         for slot in slots
         if loads[slot].racks and members[member_id].rack not in loads[slot].racks
@@ -93,34 +93,34 @@ class _Exchange:
         self._sizes = {member_id: len(slots) for member_id, slots in held.items()}
         # By rack of the member and by topic. Dictionaries without values are sets that keep their order, so the same
         # group gets the same assignment.
-        self._shelves: dict[tuple[Rack, bytes], dict[_Load, dict[_Place, None]]] = {}
+        self._shelves: dict[tuple[Rack, bytes], dict[_Load, dict[_Assigned, None]]] = {}
         for member_id, slots in held.items():
             for slot in slots:
-                self._put(_Place(member_id, slot))
+                self._put(_Assigned(member_id, slot))
         self._least = min(self._sizes.values())
         self._small: dict[Rack, dict[str, None]] = {}  # members that may take one more
         for member_id, size in self._sizes.items():
             if is_homogeneous and size == self._least:
                 self._small.setdefault(self._racks[member_id], {})[member_id] = None
-        self._looks = 0
+        self._comparisons = 0
 
-    def improve(self, far: Iterable[_Place]) -> None:
+    def improve(self, far: Iterable[_Assigned]) -> None:
         waiting = deque(far)
         hopeless: set[tuple[Rack, _Load, bool]] = set()  # classes without a match since the last move
-        in_vain = 0
-        while in_vain < len(waiting) and self._looks < LOOKS:
+        without_exchange = 0
+        while without_exchange < len(waiting) and self._comparisons < MAX_COMPARISONS:
             place = waiting.popleft()
             rack, load = self._racks[place.member_id], self._loads[place.slot]
             if place not in self._shelves[rack, load.topic_id][load]:
                 continue  # it has been exchanged already
             kind = (rack, load, self._sizes[place.member_id] > self._least)
-            if kind in hopeless or not (self._exchange(place, waiting) or self._hand_on(place)):
+            if kind in hopeless or not (self._exchange(place, waiting) or self._give_to_smaller(place)):
                 hopeless.add(kind)
                 waiting.append(place)
-                in_vain += 1
+                without_exchange += 1
             else:
                 hopeless.clear()
-                in_vain = 0
+                without_exchange = 0
 
     def write_back(self, held: MemberPartitions) -> None:
         for slots in held.values():
@@ -130,7 +130,7 @@ class _Exchange:
                 for member_id, slot in places:
                     held[member_id].append(slot)
 
-    def _exchange(self, place: _Place, waiting: deque[_Place]) -> bool:
+    def _exchange(self, place: _Assigned, waiting: deque[_Assigned]) -> bool:
         other = self._partner(self._racks[place.member_id], self._loads[place.slot])
         if other is None:
             return False
@@ -138,16 +138,16 @@ class _Exchange:
         self._move(other, place.member_id)
         racks = self._loads[other.slot].racks
         if racks and self._racks[place.member_id] not in racks:
-            waiting.append(_Place(place.member_id, other.slot))
+            waiting.append(_Assigned(place.member_id, other.slot))
         return True
 
-    def _partner(self, rack: Rack, load: _Load) -> _Place | None:
+    def _partner(self, rack: Rack, load: _Load) -> _Assigned | None:
         """A partition of a member in one of the load's racks that is remote there, or also local in this rack. One that
         becomes local by the exchange is preferred."""
         found = None
         for other in sorted(load.racks):
             for back, places in self._shelves.get((other, load.topic_id), {}).items():
-                self._looks += 1
+                self._comparisons += 1
                 is_far, is_near_here = other not in back.racks, rack in back.racks
                 if not places or not (is_far or is_near_here):
                     continue
@@ -157,7 +157,7 @@ class _Exchange:
                     found = next(iter(places))
         return found
 
-    def _hand_on(self, place: _Place) -> bool:
+    def _give_to_smaller(self, place: _Assigned) -> bool:
         """Hand the partition over to a member that has one less."""
         if self._sizes[place.member_id] == self._least:
             return False
@@ -170,14 +170,14 @@ class _Exchange:
         self._small.setdefault(self._racks[place.member_id], {})[place.member_id] = None
         return True
 
-    def _move(self, place: _Place, member_id: str) -> None:
+    def _move(self, place: _Assigned, member_id: str) -> None:
         load = self._loads[place.slot]
         del self._shelves[self._racks[place.member_id], load.topic_id][load][place]
-        self._put(_Place(member_id, place.slot))
+        self._put(_Assigned(member_id, place.slot))
         self._sizes[place.member_id] -= 1
         self._sizes[member_id] += 1
 
-    def _put(self, place: _Place) -> None:
+    def _put(self, place: _Assigned) -> None:
         load = self._loads[place.slot]
         shelf = self._shelves.setdefault((self._racks[place.member_id], load.topic_id), {})
         shelf.setdefault(load, {})[place] = None

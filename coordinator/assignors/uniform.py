@@ -80,8 +80,8 @@ class _Balance:
     def find(self) -> None:
         by_need = sorted(self._counts, key=self._need)
         for topic_id in by_need:
-            self._give_free(topic_id)
-        self._even_out([topic_id for topic_id in by_need if len(self._subscribers[topic_id]) > 1])
+            self._assign_unowned(topic_id)
+        self._balance([topic_id for topic_id in by_need if len(self._subscribers[topic_id]) > 1])
         places = list(self._held.values())
         for slots in places:
             slots.clear()
@@ -96,7 +96,7 @@ class _Balance:
     def _by_size(self, topic_id: bytes) -> list[int]:
         return sorted(self._subscribers[topic_id], key=self._sizes.__getitem__)
 
-    def _give_free(self, topic_id: bytes) -> None:
+    def _assign_unowned(self, topic_id: bytes) -> None:
         owners = self._owners[topic_id]
         takers = _emptiest_first(self._by_size(topic_id), self._sizes)
         for partition, owner in enumerate(owners):
@@ -105,29 +105,29 @@ class _Balance:
                 owners[partition] = taker
                 self._sizes[taker] += 1
 
-    def _even_out(self, topic_ids: list[bytes]) -> None:
+    def _balance(self, topic_ids: list[bytes]) -> None:
         """Rounds over the topics, until no topic has had a move since its last check."""
         left = len(topic_ids)
         for topic_id in topic_ids * ROUNDS:
             if left == 0:
                 return
-            left = len(topic_ids) - 1 if self._even_out_one(topic_id) else left - 1
+            left = len(topic_ids) - 1 if self._balance_topic(topic_id) else left - 1
 
-    def _even_out_one(self, topic_id: bytes) -> bool:
+    def _balance_topic(self, topic_id: bytes) -> bool:
         by_size = self._by_size(topic_id)
         if self._sizes[by_size[-1]] - self._sizes[by_size[0]] <= 1:
             return False
         owners = self._owners[topic_id]
-        to_give: dict[int, list[int]] = {}
+        movable: dict[int, list[int]] = {}
         for partition, owner in enumerate(owners):
-            to_give.setdefault(owner, []).append(partition)
+            movable.setdefault(owner, []).append(partition)
         takers = _emptiest_first(by_size, self._sizes)
         has_moved = False
-        for giver, most in _fullest_first(by_size, self._sizes, to_give):
+        for giver, most in _fullest_first(by_size, self._sizes, movable):
             taker, least = next(takers)
             if most - least <= 1:
                 break
-            owners[to_give[giver].pop()] = taker
+            owners[movable[giver].pop()] = taker
             self._sizes[giver] -= 1
             self._sizes[taker] += 1
             has_moved = True
@@ -146,7 +146,7 @@ def _emptiest_first(by_size: list[int], sizes: list[int]) -> Iterator[tuple[int,
         level += 1
 
 
-def _fullest_first(by_size: list[int], sizes: list[int], to_give: dict[int, list[int]]) -> Iterator[tuple[int, int]]:
+def _fullest_first(by_size: list[int], sizes: list[int], movable: dict[int, list[int]]) -> Iterator[tuple[int, int]]:
     """Members with their sizes, in the order in which one partition should be taken from each: all of the highest
     level, the last first, then all of the next level including those that have reached it. Members without partitions
     come last."""
@@ -157,7 +157,7 @@ def _fullest_first(by_size: list[int], sizes: list[int], to_give: dict[int, list
             start -= 1
         for place in range(end - 1, start - 1, -1):
             member = by_size[place]
-            if to_give.get(member):
+            if movable.get(member):
                 yield member, level
             else:
                 end -= 1

@@ -175,7 +175,7 @@ class ScramServer:
     def _first(self, text: str) -> Challenge | Failed | Computation:
         found = re.fullmatch(_CLIENT_FIRST, text)
         if found is None:
-            return self._failed(_why_no_first(text))
+            return self._failed(_invalid_first_reason(text))
         self._gs2, authorization_id, bare, name, self._client_nonce, extensions = found.groups()
         self._name = _unescaped(name)
         if len(self._name.encode()) > MAX_NAME_BYTES:
@@ -226,7 +226,7 @@ class ScramServer:
         return Authenticated(principal, verdict, credential.expires_at_ms, self._is_token, token_id)
 
 
-def _why_no_first(text: str) -> str:
+def _invalid_first_reason(text: str) -> str:
     if text.startswith(("p=", "y,")):
         return "channel binding is not supported"
     if re.match(r"n,[^,]*,m=", text):

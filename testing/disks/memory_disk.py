@@ -317,9 +317,9 @@ class MemoryDisk:
         for change in arriving:
             link(self._durable_names, change)
         if arriving:
-            self._forget_what_nobody_names()
+            self._forget_unnamed()
 
-    def _forget_what_nobody_names(self) -> None:
+    def _forget_unnamed(self) -> None:
         named = {ROOT}
         for names in (self._names, self._durable_names):
             named.update(inode for entries in names.values() for inode in entries.values())

@@ -9,7 +9,7 @@ import boto3
 import pytest
 from support.archive_objects import Objects, objects_of, sample_log
 from support.archive_stores import BUCKET, put_objects, s3_server
-from support.doc_commands import commands_in, must_end_as_said
+from support.doc_commands import commands_in, must_end_as_documented
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "ARCHIVE.md").read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -43,7 +43,7 @@ def test_the_commands_run(objects: Objects) -> None:
     commands = [line for line in commands_in(PAGE) if line.startswith("trioka")]
     assert len(commands) == 3
     for line in commands:
-        must_end_as_said(line, None)
+        must_end_as_documented(line, None)
 
 
 def test_one_event_comes_for_each_segment_and_its_receiver_needs_no_trioka(objects: Objects, tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def children() -> list[Path]:
     return [Path(f"/proc/{pid}/cmdline") for pid in found]
 
 
-def test_who_is_stopped_does_not_run_until_the_block_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_process_does_not_run_until_the_block_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_load, "CATCH_UP_SECONDS", 0)
     with subprocess.Popen(["/bin/sleep", "60"]) as process:
 
@@ -133,7 +133,7 @@ def test_who_is_stopped_does_not_run_until_the_block_is_over(monkeypatch: pytest
             process.kill()
 
 
-def test_a_neighbour_that_ends_early_spoils_the_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_background_load_that_ends_early_spoils_the_measure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background_load, "program", lambda: Path("/bin/false"))
     with (
         pytest.raises(load_generator.LoadFailed, match="ended too early: it had written enough"),

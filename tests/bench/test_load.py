@@ -321,6 +321,6 @@ def test_transactions_are_not_measured_where_there_are_none() -> None:
         load_generator.run_load("transact", options)
 
 
-def test_nobody_at_the_address_is_one_sentence() -> None:
+def test_no_server_at_the_address_is_one_sentence() -> None:
     with pytest.raises(load_generator.LoadFailed, match="connection refused"):
         load_generator.run_load("produce", {"address": "127.0.0.1:1"})

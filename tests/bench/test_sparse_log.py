@@ -94,7 +94,7 @@ def test_a_broker_serves_it_at_every_place(tmp_path: Path) -> None:
     assert result["bytes"] == result["requests"] * sparse_log.BATCH_BYTES
 
 
-def test_what_stands_in_a_file_is_overwritten_by_zeros_too(tmp_path: Path) -> None:
+def test_file_content_is_overwritten_by_zeros_too(tmp_path: Path) -> None:
     file = sparse_log.SparseDisk().open(str(tmp_path / "file"), create=True)
     file.write(0, b"x" * 10_000)
     file.write(4096, bytes(4096))

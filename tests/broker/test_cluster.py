@@ -82,7 +82,7 @@ async def all_in(cluster: Cluster) -> None:
 
 
 @on_cluster
-async def test_three_nodes_agree_on_who_leads(tmp_path: Path) -> None:
+async def test_three_nodes_agree_on_the_leader(tmp_path: Path) -> None:
     async with running_cluster(tmp_path) as cluster:
         active = await cluster.wait_active()
         await cluster.until(lambda: all(broker.quorum.leader_id == active.node_id for broker in cluster.up))
@@ -229,7 +229,7 @@ async def remove_voter(broker: Broker, node: int) -> int:
 
 
 @on_cluster
-async def test_voters_come_and_go_where_the_log_says_who_votes(tmp_path: Path) -> None:
+async def test_voters_change_if_the_log_has_them(tmp_path: Path) -> None:
     async with running_cluster(tmp_path, dynamic=True, nodes=1) as cluster:
         assert cluster[1].quorum.kraft_version == 1
         for node in (2, 3):

@@ -80,7 +80,7 @@ class SlowDisk:
         await self._should_spin.wait()
         work()
 
-    def hurry(self) -> None:
+    def complete_now(self) -> None:
         self._should_spin.set()
 
 
@@ -90,7 +90,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.parametrize("acks", [-1, 0, 1])
-def test_with_flush_messages_1_nobody_reads_what_is_not_durable(acks: int) -> None:
+def test_with_flush_messages_1_only_durable_records_are_read(acks: int) -> None:
     async def rule() -> None:
         async with running_broker("/data", MemoryDisk()) as broker, ClientConnection(broker) as client:
             log = await with_topic(broker, flush_messages="1")
@@ -99,7 +99,7 @@ def test_with_flush_messages_1_nobody_reads_what_is_not_durable(acks: int) -> No
             await until(lambda: log.log_end_offset == 1)
             await trio.testing.wait_all_tasks_blocked()
             assert (log.high_watermark, log.recovery_point) == (0, 0)
-            disk.hurry()
+            disk.complete_now()
             await until(lambda: log.high_watermark == 1)
             assert log.recovery_point == 1
 
@@ -119,7 +119,7 @@ async def test_a_leader_makes_durable_what_it_finds_in_its_log_before_anybody_re
         broker.replication.on_leader(replica)
         await trio.testing.wait_all_tasks_blocked()
         assert (log.high_watermark, log.recovery_point) == (0, 0)
-        disk.hurry()
+        disk.complete_now()
         await until(lambda: log.high_watermark == 1)
         assert log.recovery_point == 1
 
@@ -135,14 +135,14 @@ async def test_with_flush_messages_3_two_may_be_read_that_are_not_durable() -> N
         await client.say(produce((None, b"v")), 9)
         await until(lambda: log.log_end_offset == 3)
         assert log.high_watermark == 2
-        disk.hurry()
+        disk.complete_now()
         await until(lambda: log.high_watermark == 3)
 
 
 def test_a_high_watermark_that_does_not_wait_for_the_disk_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Replica, "_own_end", property(lambda replica: replica.log.log_end_offset))
     rules: list[Callable[[], None]] = [
-        partial(test_with_flush_messages_1_nobody_reads_what_is_not_durable, -1),
+        partial(test_with_flush_messages_1_only_durable_records_are_read, -1),
         test_a_leader_makes_durable_what_it_finds_in_its_log_before_anybody_reads_it,
         test_with_flush_messages_3_two_may_be_read_that_are_not_durable,
     ]

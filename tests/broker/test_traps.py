@@ -126,7 +126,7 @@ async def test_4_message_sets_of_old_are_refused_and_not_stored(tmp_path: Path) 
 
 
 @on_trio
-async def test_6_a_created_topic_is_told_with_its_configuration_and_valid_sources(tmp_path: Path) -> None:
+async def test_6_a_created_topic_is_reported_with_its_configuration_and_valid_sources(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         created = await create(broker, retention_ms="1000")
         assert created.configs
@@ -231,7 +231,7 @@ def test_13_unknown_and_wrong_configurations_are_refused(tmp_path: Path, key: st
 
 
 @on_trio
-async def test_15_infinite_retention_is_taken_and_told(tmp_path: Path) -> None:
+async def test_15_infinite_retention_is_taken_and_reported(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, retention_ms="-1", retention_bytes="-1")
         result = await described(broker, TOPIC, "t", "retention.ms", "retention.bytes")

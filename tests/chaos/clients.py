@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from chaos.load import (
     ConsumerMember,
+    FinalReader,
     Journal,
-    Judge,
     Member,
     PipeliningSender,
     PythonSender,
@@ -71,7 +71,7 @@ class Load:
 
     def judge(self, patience_s: float) -> dict[Key, list[Read]]:
         """Everything that is there in the end. Raises TimeoutError if it cannot be read."""
-        judge = Judge("judge", self._access, self.journal, self._seed)
+        judge = FinalReader("judge", self._access, self.journal, self._seed)
         judge.open()
         until = time.monotonic() + patience_s
         try:

@@ -40,13 +40,13 @@ POLL_S: Final = 0.2
 SIZES: Final = (1, 1, 2, 3, 5, 8, 25)  # of an operation, in records
 PADDING: Final = (0, 0, 100, 800)
 ABORTED: Final = 0.2
-GIVEN_UP_S: Final = 5.0
+FLUSH_BEFORE_ABORT_S: Final = 5.0
 MAX_POLLED: Final = 500
 MAX_OUTSTANDING: Final = 100
 
 # A client that has lost its broker should reconnect soon, and a client that waits for an answer should retry: retries
 # cause duplicates, if a broker has a fault that allows them.
-IMPATIENT: Final[Settings] = {
+SHORT_TIMEOUTS: Final[Settings] = {
     "socket.timeout.ms": 6000,
     "socket.connection.setup.timeout.ms": 3000,
     "reconnect.backoff.ms": 50,
@@ -58,7 +58,7 @@ IMPATIENT: Final[Settings] = {
 # When it knows no broker any more, librdkafka starts again with the bootstrap addresses, and its requests to a
 # coordinator wait for ever (2.16). With this setting it keeps the brokers that it knows, and stays without any if all
 # were fenced at its last request. So clients with a coordinator have this setting, and are restarted when they stall.
-FAITHFUL: Final[Settings] = {"metadata.recovery.strategy": "none"}
+NO_REBOOTSTRAP: Final[Settings] = {"metadata.recovery.strategy": "none"}
 STALLED_S: Final = 45.0
 
 CLASSIC_PROTOCOL: Final[Settings] = {
@@ -149,8 +149,8 @@ class Writer(Worker):
 # If a batch gets OUT_OF_ORDER_SEQUENCE_NUMBER because the batch before it was refused, librdkafka sends it again with a
 # new epoch, and all others in flight too, including those that timed out and may have been written: then these are
 # duplicates of its own making. So a sender has either several batches in flight, or timeouts.
-HASTY: Final[Settings] = {"max.in.flight": 1, "request.timeout.ms": 5000}
-BROAD: Final[Settings] = {
+ONE_IN_FLIGHT: Final[Settings] = {"max.in.flight": 1, "request.timeout.ms": 5000}
+FIVE_IN_FLIGHT: Final[Settings] = {
     "max.in.flight": 5,
     "request.timeout.ms": 60_000,
     "socket.timeout.ms": 70_000,
@@ -159,12 +159,12 @@ BROAD: Final[Settings] = {
 
 
 class Sender(Writer):
-    habits: Settings = HASTY
+    habits: Settings = ONE_IN_FLIGHT
 
     def open(self) -> None:
         self._producer = Producer(
             {
-                **IMPATIENT,
+                **SHORT_TIMEOUTS,
                 **self.access.librdkafka,
                 "enable.idempotence": True,
                 "acks": "all",
@@ -198,31 +198,31 @@ class Sender(Writer):
 
 
 def _noting(result: dict[int, int | None], index: int) -> Callable[[KafkaError | None, Message], None]:
-    def heard(error: KafkaError | None, message: Message) -> None:
+    def on_response(error: KafkaError | None, message: Message) -> None:
         result[index] = message.offset() if error is None else None
 
-    return heard
+    return on_response
 
 
 class PipeliningSender(Sender):
     """Does not wait for one operation before the next: up to five batches are in flight to each partition, and all of
     them are sent again where a broker ends before it has answered."""
 
-    habits = BROAD
+    habits = FIVE_IN_FLIGHT
     _outstanding = 0
 
     def work(self) -> None:
         topic = self.random.choice((PLAIN, PLAIN, MOVED))
         for partition, value, key in self.values(topic):
             self._outstanding += 1
-            heard = self._noting_one(f"{topic}-{partition}", value, time.monotonic())
-            self._producer.produce(topic, value, key, partition, on_delivery=heard)
+            on_response = self._noting_one(f"{topic}-{partition}", value, time.monotonic())
+            self._producer.produce(topic, value, key, partition, on_delivery=on_response)
         self._producer.poll(0)
         while self._outstanding > MAX_OUTSTANDING:
             self._producer.poll(POLL_S)
 
     def _noting_one(self, key: Key, value: bytes, began: float) -> Callable[[KafkaError | None, Message], None]:
-        def heard(error: KafkaError | None, message: Message) -> None:
+        def on_response(error: KafkaError | None, message: Message) -> None:
             self._outstanding -= 1
             self.count += error is None
             offset = message.offset() if error is None else None
@@ -231,7 +231,7 @@ class PipeliningSender(Sender):
             if error is not None and error.fatal():
                 raise KafkaException(error)
 
-        return heard
+        return on_response
 
 
 class PythonSender(Sender):
@@ -303,8 +303,8 @@ class TransactionalWriter(Writer):
     def _new(self) -> Producer:
         producer = Producer(
             {
-                **IMPATIENT,
-                **FAITHFUL,
+                **SHORT_TIMEOUTS,
+                **NO_REBOOTSTRAP,
                 **self.access.librdkafka,
                 "transactional.id": self.name,
                 "transaction.timeout.ms": 60_000,
@@ -313,10 +313,10 @@ class TransactionalWriter(Writer):
                 "request.timeout.ms": 5000,
             }
         )
-        self._insist(lambda: producer.init_transactions(POLL_S * 10))
+        self._retry(lambda: producer.init_transactions(POLL_S * 10))
         return producer
 
-    def _insist(self, ask: Callable[[], object]) -> None:
+    def _retry(self, ask: Callable[[], object]) -> None:
         """As long as it may be tried again, and somewhat longer than others wait."""
         until = time.monotonic() + STALLED_S
         while True:
@@ -355,13 +355,13 @@ class TransactionalWriter(Writer):
             for index, (partition, value, key) in enumerate(values):
                 producer.produce(DEALS, value, key, partition, on_delivery=_noting(result, index))
             if commits:
-                self._insist(lambda: producer.commit_transaction(POLL_S * 10))
+                self._retry(lambda: producer.commit_transaction(POLL_S * 10))
                 return Outcome.OK
-            producer.flush(GIVEN_UP_S)  # so that there is something to be aborted
+            producer.flush(FLUSH_BEFORE_ABORT_S)  # so that there is something to be aborted
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
-        self._insist(lambda: producer.abort_transaction(POLL_S * 10))
+        self._retry(lambda: producer.abort_transaction(POLL_S * 10))
         return Outcome.FAIL
 
     def close(self) -> None:
@@ -380,7 +380,7 @@ class Reader(Worker):
         own = {key.replace("_", "."): value for key, value in settings.items()}
         return Consumer(
             {
-                **IMPATIENT,
+                **SHORT_TIMEOUTS,
                 **self.access.librdkafka,
                 "group.id": f"none-{self.name}",
                 "enable.auto.commit": False,
@@ -409,7 +409,7 @@ def _is_record(message: Message) -> bool:
 
 class Watcher(Reader):
     def open(self) -> None:
-        self._consumer = self.consumer(auto_offset_reset="error", enable_partition_eof=isinstance(self, Judge))
+        self._consumer = self.consumer(auto_offset_reset="error", enable_partition_eof=isinstance(self, FinalReader))
         self._consumer.assign([TopicPartition(topic, number, 0) for topic, number in places()])
         now = time.monotonic()
         self.journal.note(self.name, Outcome.OK, now, [Assign(KEYS)])
@@ -425,7 +425,7 @@ class Watcher(Reader):
         self._consumer.close()
 
 
-class Judge(Watcher):
+class FinalReader(Watcher):
     """Reads everything that exists at its start, also where a transaction is not decided yet: a commit is acknowledged
     before its markers are written. The end of a partition is the broker's end offset, which is behind the last record
     if that is a marker."""
@@ -461,7 +461,7 @@ class Member(Reader):
     def open(self) -> None:
         self._gone_on = time.monotonic()
         self._consumer = self.consumer(
-            **FAITHFUL,
+            **NO_REBOOTSTRAP,
             **self.protocol,
             group_id=self.group,
             auto_offset_reset="earliest",

@@ -33,9 +33,9 @@ PORTS: Final = dict(zip(LISTENERS, (9092, 9093, 9094), strict=True))
 BETWEEN_NODES: Final = LISTENERS[1:]
 LOOPBACK: Final = "127.0.0.1"
 HOST_NUMBER: Final = 254
-NOBODYS: Final = "02:00:00:00:ff:ff"  # a hardware address that no interface has
+UNUSED_MAC: Final = "02:00:00:00:ff:ff"  # a hardware address that no interface has
 PATIENCE_S: Final = 60.0
-UNHEARD_S: Final = 0.3  # a packet that has not arrived by then has no way to
+UNREACHABLE_S: Final = 0.3  # a packet that has not arrived by then has no way to
 PIECE_BYTES: Final = 1 << 16
 MAX_FIRST_FRAME_BYTES: Final = 1 << 20
 
@@ -116,7 +116,7 @@ class Namespaces:
 
     def cut(self, cuts: Sequence[Cut]) -> None:
         for sender, receiver in cuts:
-            self._teach(sender, [(receiver, NOBODYS)])
+            self._teach(sender, [(receiver, UNUSED_MAC)])
 
     def heal(self) -> None:
         """Sets every node's address at every other node. Nodes send no ARP requests, so no answer can undo a cut."""
@@ -191,7 +191,7 @@ def _try_everything() -> None:
 def _is_reached(node: int) -> bool:
     """No process listens there, and the target machine refuses the connection."""
     try:
-        socket.create_connection((_ip(node), PORTS["CLIENT"]), timeout=UNHEARD_S).close()
+        socket.create_connection((_ip(node), PORTS["CLIENT"]), timeout=UNREACHABLE_S).close()
     except ConnectionRefusedError:
         return True
     except TimeoutError:

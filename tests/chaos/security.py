@@ -64,7 +64,7 @@ class Access(NamedTuple):
 
     def connection(self, address: str, *, timeout_s: float, client_id: str = CLIENT_ID) -> Connection:
         host, _, port = address.rpartition(":")
-        return Connection(host, int(port), timeout_s=timeout_s, tls=self.tls, greet=self.login, client_id=client_id)
+        return Connection(host, int(port), timeout_s=timeout_s, tls=self.tls, log_in=self.login, client_id=client_id)
 
 
 class Security:

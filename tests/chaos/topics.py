@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from chaos.load import DELIVERY_S, IMPATIENT, MOVED, PARTITIONS, POLL_S, Worker
+from chaos.load import DELIVERY_S, MOVED, PARTITIONS, POLL_S, SHORT_TIMEOUTS, Worker
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from trioka.cli.client.connection import ConnectionClosed
@@ -134,7 +134,7 @@ class TopicRecreator(Administrator):
     def _write(self, round_number: int) -> dict[bytes, bytes | None]:
         producer = Producer(
             {
-                **IMPATIENT,
+                **SHORT_TIMEOUTS,
                 **self.access.librdkafka,
                 "enable.idempotence": True,
                 "delivery.timeout.ms": int(DELIVERY_S * 1000),
@@ -144,7 +144,7 @@ class TopicRecreator(Administrator):
         written: dict[bytes, bytes | None] = {}
         refused: list[KafkaError] = []
 
-        def heard(error: KafkaError | None, _: Message) -> None:
+        def on_response(error: KafkaError | None, _: Message) -> None:
             if error is not None:
                 refused.append(error)
 
@@ -153,7 +153,7 @@ class TopicRecreator(Administrator):
             is_deleted = round_number > 0 and self.random.random() < DELETED_KEYS
             value = None if is_deleted else f"{self._generation}:{round_number}:{'.' * 100}".encode()
             written[key] = value
-            producer.produce(RECREATED, value, key, 0, on_delivery=heard)
+            producer.produce(RECREATED, value, key, 0, on_delivery=on_response)
         producer.flush(DELIVERY_S)
         if refused:
             raise WrongContents(f"generation {self._generation} of {RECREATED} refuses records: {refused[0]}")
@@ -182,7 +182,7 @@ class TopicRecreator(Administrator):
         """From the start to the end that is there now."""
         consumer = Consumer(
             {
-                **IMPATIENT,
+                **SHORT_TIMEOUTS,
                 **self.access.librdkafka,
                 "group.id": f"none-{self.name}",
                 "enable.auto.commit": False,

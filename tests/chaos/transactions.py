@@ -36,7 +36,7 @@ BATCHES: Final = (1, 2, 2, 3, 4, 5)  # in flight at a time, to one partition
 RETRIABLE: Final = PASSES | {errors.KafkaStorageError.code, errors.NetworkException.code}
 
 
-class Overtaken(Exception):
+class OutOfOrder(Exception):
     """A batch was refused as out of order, and every batch before it was accepted."""
 
 
@@ -138,9 +138,9 @@ class PipelinedTransactions(Writer):
         ]
         refused: set[int] = set()
         try:
-            ids = [connection.say(request, PRODUCE_VERSION) for request in requests]
+            ids = [connection.send(request, PRODUCE_VERSION) for request in requests]
             for correlation_id, request, each in zip(ids, requests, batches, strict=True):
-                response = connection.hear(request, PRODUCE_VERSION, correlation_id=correlation_id)
+                response = connection.receive(request, PRODUCE_VERSION, correlation_id=correlation_id)
                 (answer,) = response.responses[0].partition_responses
                 if not self._is_accepted(each, answer.error_code, refused):
                     refused.add(each.partition)
@@ -154,13 +154,13 @@ class PipelinedTransactions(Writer):
     def _is_accepted(self, batch: Batch, code: int, refused: set[int]) -> bool:
         if code == NONE:
             if batch.partition in refused:
-                raise Overtaken(f"{batch.value[:40]!r} was accepted, and one before it was refused")
+                raise OutOfOrder(f"{batch.value[:40]!r} was accepted, and one before it was refused")
             return True
         if code in TRANSACTION_ENDED:
             raise TransactionEnded
         is_out_of_order = code == errors.OutOfOrderSequenceNumber.code
         if is_out_of_order and batch.partition not in refused:
-            raise Overtaken(f"{batch.value[:40]!r} (sequence {batch.sequence}) is out of order, as {self._who}")
+            raise OutOfOrder(f"{batch.value[:40]!r} (sequence {batch.sequence}) is out of order, as {self._who}")
         if not is_out_of_order and code not in RETRIABLE:
             raise Unexpected(f"{error_class(code).name} for a write of a transaction")
         return False

@@ -15,7 +15,7 @@ OTHER = TopicPartition("orders", 1)
 THIRD = TopicPartition("bills", 7)
 
 
-def whoever_has_it_sends_and_whoever_is_new_gets(module: ModuleType) -> None:
+def holders_send_and_new_members_receive(module: ModuleType) -> None:
     placement = {PLACE: (1, 2), OTHER: (2, 3), THIRD: (1,), TopicPartition("still", 0): (9,)}
     found = module.throttle_of(placement, {PLACE: (2, 3), OTHER: (2, 3, 4), THIRD: (5,)})
     assert found.brokers == {1, 2, 3, 4, 5}
@@ -36,7 +36,7 @@ def test_what_is_no_rate_is_a_sentence(text: str) -> None:
         ByteRate().convert(text, None, None)
 
 
-def two_looks_tell_how_fast_somebody_catches_up(module: ModuleType) -> None:
+def two_samples_give_the_rate_of_catching_up(module: ModuleType) -> None:
     before = {1: {PLACE: 1000}, 3: {PLACE: 200}}
     now = {1: {PLACE: 1200}, 3: {PLACE: 900}}
     found = module.shortfall_of(before, now, 2.0, 1, 3, PLACE, 4000)
@@ -46,7 +46,7 @@ def two_looks_tell_how_fast_somebody_catches_up(module: ModuleType) -> None:
     assert slower.gain < 0 and "does not catch up" in module.explain_shortfall(3, slower)
 
 
-def one_look_tells_no_speed_and_nobody_no_size(module: ModuleType) -> None:
+def one_sample_gives_no_rate_and_no_broker_no_size(module: ModuleType) -> None:
     sizes = {1: {PLACE: 1000}, 3: {PLACE: 1000}, 4: {}}
     assert module.shortfall_of(sizes, sizes, 0.0, 1, 3, PLACE, None) == module.Shortfall(0, 0, None)
     assert module.shortfall_of(sizes, sizes, 0.0, 1, 4, PLACE, 9) == module.Shortfall(1000, 9, None)
@@ -60,42 +60,47 @@ def one_look_tells_no_speed_and_nobody_no_size(module: ModuleType) -> None:
 
 
 RULES: list[tuple[ModuleType, Rule]] = [
-    (throttling, whoever_has_it_sends_and_whoever_is_new_gets),
-    (under_replicated, two_looks_tell_how_fast_somebody_catches_up),
-    (under_replicated, one_look_tells_no_speed_and_nobody_no_size),
+    (throttling, holders_send_and_new_members_receive),
+    (under_replicated, two_samples_give_the_rate_of_catching_up),
+    (under_replicated, one_sample_gives_no_rate_and_no_broker_no_size),
 ]
 MISTAKES: list[tuple[ModuleType, str, str, Rule]] = [
     (
         throttling,
         '(f"{place.partition}:{each}" for each in after if each not in before)',
         '(f"{place.partition}:{each}" for each in after)',
-        whoever_has_it_sends_and_whoever_is_new_gets,
+        holders_send_and_new_members_receive,
     ),
     (
         throttling,
         '(f"{place.partition}:{each}" for each in before)',
         '(f"{place.partition}:{each}" for each in before[:1])',
-        whoever_has_it_sends_and_whoever_is_new_gets,
+        holders_send_and_new_members_receive,
     ),
-    (throttling, "{*before, *after}", "{*after}", whoever_has_it_sends_and_whoever_is_new_gets),
+    (throttling, "{*before, *after}", "{*after}", holders_send_and_new_members_receive),
     (
         under_replicated,
         "(then - last) / seconds",
         "(last - then) / seconds",
-        two_looks_tell_how_fast_somebody_catches_up,
+        two_samples_give_the_rate_of_catching_up,
     ),
     (
         under_replicated,
         "Shortfall(last, 0 if age_ms is None and last == 0 else age_ms, gain)",
         "Shortfall(then, 0 if age_ms is None and last == 0 else age_ms, gain)",
-        two_looks_tell_how_fast_somebody_catches_up,
+        two_samples_give_the_rate_of_catching_up,
     ),
-    (under_replicated, "seconds <= 0 or then is None", "then is None", one_look_tells_no_speed_and_nobody_no_size),
+    (
+        under_replicated,
+        "seconds <= 0 or then is None",
+        "then is None",
+        one_sample_gives_no_rate_and_no_broker_no_size,
+    ),
     (
         under_replicated,
         "whole is None or node not in sizes",
         "whole is None",
-        one_look_tells_no_speed_and_nobody_no_size,
+        one_sample_gives_no_rate_and_no_broker_no_size,
     ),
 ]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.certificates import authority, signed
 from support.command_line import broker_at, command, home
-from support.doc_commands import commands_in, install_commands, must_end_as_said
+from support.doc_commands import commands_in, install_commands, must_end_as_documented
 from support.sasl import PASSWORDS, SASL, SASL_SETTINGS
 from support.serving import HOST, LISTENER, broker_in_thread
 from support.tls_broker import SECURE, tls_settings
@@ -168,7 +168,7 @@ def has_lost_its_memory(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def is_burnt(folder: Path) -> Iterator[str]:
+def is_lost(folder: Path) -> Iterator[str]:
     with is_tiered(folder, trioka_tier_restore_copies_ms=50):
         until(lambda: bool(list((folder / "store").glob("_trioka/*/metadata/*.checkpoint"))))
     shutil.rmtree(folder / "data")
@@ -219,7 +219,7 @@ BROKEN: Mapping[str, Callable[[Path], AbstractContextManager[str]]] = {
     "Copies to the object store lag": cannot_copy,
     "Objects are missing from the object store": lacks_an_object,
     "Memory is lost": has_lost_its_memory,
-    "The cluster is gone, the bucket is there": is_burnt,
+    "The cluster is gone, the bucket is there": is_lost,
     "TLS handshakes fail": shows_a_certificate_of_another_authority,
     "Logins fail": does_not_know_alice,
     "Throttled clients": throttles_alice,
@@ -237,7 +237,7 @@ def test_the_commands_of_the_chapter_end_as_it_says(chapter: str, home: Path, mo
     assert lines
     with BROKEN[chapter](home) as at:
         for line in lines:
-            must_end_as_said(line, at or None)
+            must_end_as_documented(line, at or None)
 
 
 @pytest.mark.parametrize("chapter", [name for name in chapters() if name not in ("", "Upgrade", "Capacity", "Quotas")])

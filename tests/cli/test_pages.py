@@ -11,7 +11,7 @@ import pytest
 from support.archive_objects import objects_of, sample_log
 from support.archive_stores import put_objects
 from support.command_line import command, home
-from support.doc_commands import commands_in, install_commands, must_end_as_said
+from support.doc_commands import commands_in, install_commands, must_end_as_documented
 from support.gateway import GatewayUnderTest
 from support.sasl import PASSWORDS, SASL, SASL_SETTINGS
 from support.serving import HOST, LISTENER, broker_in_thread
@@ -91,7 +91,7 @@ def test_every_line_of_the_page_does_what_it_says(page: str, place: str, monkeyp
             if gateway is not None:
                 monkeypatch.setenv("SCHEMA_REGISTRY_URL", gateway.http)
             for line in some:
-                must_end_as_said(line, place)
+                must_end_as_documented(line, place)
 
 
 def test_the_page_has_an_example_of_every_command() -> None:

@@ -40,7 +40,7 @@ def letters(at: str) -> str:
         ("@2200-01-01", ""),
     ],
 )
-def test_reading_begins_where_it_was_told(at: str, letters: str, where: str, read: str) -> None:
+def test_reading_begins_at_the_given_offset(at: str, letters: str, where: str, read: str) -> None:
     ended = command("consume", letters, "-e", "-o", where, at=at)
     assert ended.code == Exit.OK
     assert ended.out.replace("\n", "") == read

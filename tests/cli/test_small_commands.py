@@ -106,7 +106,7 @@ def test_a_shell_gets_its_script(shell: str) -> None:
     assert "_TRIOKA_COMPLETE" in command("completion", shell).out
 
 
-def test_the_shell_is_told_the_commands() -> None:
+def test_the_shell_gets_the_commands() -> None:
     environment = {
         **os.environ,
         "_TRIOKA_COMPLETE": "bash_complete",
@@ -119,7 +119,7 @@ def test_the_shell_is_told_the_commands() -> None:
     assert {line.split(",")[1] for line in message.stdout.split()} == {"describe", "delete"}
 
 
-def test_the_shell_is_told_the_topics_and_nothing_if_nobody_answers(at: str) -> None:
+def test_the_shell_gets_the_topics_and_nothing_without_a_broker(at: str) -> None:
     command("topics", "create", "completed", at=at)
     words = {"_TRIOKA_COMPLETE": "bash_complete", "COMP_WORDS": "trioka consume comp", "COMP_CWORD": "2"}
     for address, result in ((at, "plain,completed\n"), ("127.0.0.1:1", "\n")):
@@ -165,7 +165,7 @@ def test_a_command_that_does_not_exist_and_a_broker_that_does_not_start_are_name
     assert odd.returncode == 1 and "must be NAME or NAME:PARTITIONS" in odd.stderr
 
 
-def test_whoever_ends_it_ends_the_command_and_the_broker() -> None:
+def test_every_signal_ends_the_command_and_the_broker() -> None:
     inside = "import os, time; print(os.environ['KAFKA_BOOTSTRAP_SERVERS'], flush=True); time.sleep(60)"
     process = subprocess.Popen([*RUN, "--", sys.executable, "-c", inside], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -180,7 +180,7 @@ def test_whoever_ends_it_ends_the_command_and_the_broker() -> None:
 
 
 @pytest.mark.parametrize("what", ["produce", "consume", "e2e"])
-def test_a_bench_counts_what_it_was_told_to_and_leaves_nothing_behind(at: str, what: str) -> None:
+def test_a_bench_counts_the_requested_records_and_leaves_nothing_behind(at: str, what: str) -> None:
     arguments = ("--msgs", "60", "--size", "100", "--clients", "2", "--rate", "2000", "-z", "lz4", "-o", "json")
     ended = command("bench", what, *arguments, at=at)
     assert ended.code == Exit.OK, ended

@@ -102,7 +102,7 @@ def asking() -> Iterator[str]:
 
 
 @contextmanager
-def somebody_silent() -> Iterator[str]:
+def silent_server() -> Iterator[str]:
     """Accepts connections, and never says anything."""
     taken: list[socket.socket] = []
 
@@ -155,9 +155,9 @@ def test_every_command_that_asks_is_tried() -> None:
     assert set(asking()) == set(COMMANDS)
 
 
-def test_every_command_ends_though_nobody_answers(tmp_path: Path) -> None:
+def test_every_command_ends_without_a_response(tmp_path: Path) -> None:
     names = list(COMMANDS)
-    with somebody_silent() as at:
+    with silent_server() as at:
         for first in range(0, len(names), AT_ONCE):
             some = names[first : first + AT_ONCE]
             begun = [
@@ -220,7 +220,7 @@ def test_produce_ends_though_one_question_has_no_answer(tmp_path: Path, api: str
 
 
 @pytest.mark.parametrize("arguments", [["consume", "t", "-e"], ["consume", "t", "-e", "-g", "g"]])
-def test_a_consumer_that_reads_to_an_end_ends_though_nobody_sends(tmp_path: Path, arguments: list[str]) -> None:
+def test_a_consumer_that_reads_to_an_end_ends_without_new_records(tmp_path: Path, arguments: list[str]) -> None:
     with Broker() as broker:
         broker.create_topic("t")
         broker.produce("t", b"a")

@@ -65,7 +65,7 @@ def broker(environment: dict[str, str], folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def newcomer(tmp_path: Path) -> Iterator["Newcomer"]:
+def new_user(tmp_path: Path) -> Iterator["NewUser"]:
     commands = tmp_path / "bin"
     commands.mkdir()
     for name, module in (("trioka", "trioka"), ("pytest", "pytest"), ("python", None)):
@@ -81,10 +81,10 @@ def newcomer(tmp_path: Path) -> Iterator["Newcomer"]:
         "XDG_STATE_HOME": str(home),
     }
     with broker(environment, home) as address:
-        yield Newcomer(home, environment | {"KAFKA_BOOTSTRAP_SERVERS": address}, address)
+        yield NewUser(home, environment | {"KAFKA_BOOTSTRAP_SERVERS": address}, address)
 
 
-class Newcomer:
+class NewUser:
     def __init__(self, home: Path, environment: dict[str, str], address: str) -> None:
         self._home = home
         self._environment = environment
@@ -121,14 +121,14 @@ class Newcomer:
         self.said += ended.stdout
 
 
-def test_the_tutorial_can_be_followed(newcomer: Newcomer) -> None:
-    newcomer.follow("docs/TUTORIAL.md")
-    assert "13 orders, 2099 cents" in newcomer.said
-    assert "1 passed" in newcomer.said
+def test_the_tutorial_can_be_followed(new_user: NewUser) -> None:
+    new_user.follow("docs/TUTORIAL.md")
+    assert "13 orders, 2099 cents" in new_user.said
+    assert "1 passed" in new_user.said
 
 
-def test_the_readme_can_be_followed(newcomer: Newcomer) -> None:
-    newcomer.follow("README.md")
+def test_the_readme_can_be_followed(new_user: NewUser) -> None:
+    new_user.follow("README.md")
 
 
 def test_make_run_is_trioka_dev() -> None:

@@ -85,7 +85,7 @@ def test_rules_are_removed_by_filters() -> None:
     assert cluster.controller.delete_acls([orders]).records == ()
 
 
-def test_a_snapshot_makes_the_same_rules_anew() -> None:
+def test_a_snapshot_restores_the_same_rules() -> None:
     cluster = SmallCluster()
     create(cluster, creation(), creation(resource_pattern_type=4, permission_type=DENY))
     again = Metadata()

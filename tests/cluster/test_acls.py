@@ -77,11 +77,11 @@ def rules() -> ModuleType:
     return authorizer_module
 
 
-def test_who_is_allowed_may(rules: ModuleType) -> None:
+def test_an_allow_rule_allows(rules: ModuleType) -> None:
     assert may(rules, stored(record()))
 
 
-def test_without_a_rule_nobody_may(rules: ModuleType) -> None:
+def test_without_a_rule_nothing_is_allowed(rules: ModuleType) -> None:
     assert not may(rules, stored())
     assert not may(rules, stored(record("other")))
 
@@ -135,13 +135,13 @@ def test_a_rule_names_an_operation_or_all(rules: ModuleType) -> None:
     assert may(rules, stored(record(operation=AclOperation.ALL)), DESCRIBE)
 
 
-def test_who_may_do_something_may_describe_it(rules: ModuleType) -> None:
+def test_read_write_and_alter_imply_describe(rules: ModuleType) -> None:
     implied = {READ, WRITE, AclOperation.DELETE, AclOperation.ALTER, DESCRIBE, AclOperation.ALL}
     for operation in AclOperation:
         assert may(rules, stored(record(operation=operation)), DESCRIBE) is (operation in implied)
 
 
-def test_who_may_alter_configs_may_describe_them(rules: ModuleType) -> None:
+def test_alter_configs_implies_describe_configs(rules: ModuleType) -> None:
     implied = {AclOperation.ALTER_CONFIGS, AclOperation.DESCRIBE_CONFIGS, AclOperation.ALL}
     for operation in AclOperation:
         assert may(rules, stored(record(operation=operation)), AclOperation.DESCRIBE_CONFIGS) is (operation in implied)
@@ -166,7 +166,7 @@ def test_everyone_may_only_where_there_is_no_rule_at_all(rules: ModuleType) -> N
         assert may(rules, acls, allow_everyone_if_no_acl_found=True) is expected
 
 
-def test_a_permission_that_nobody_knows_does_not_allow(rules: ModuleType) -> None:
+def test_an_unknown_permission_does_not_allow(rules: ModuleType) -> None:
     strange = record()
     strange.permission_type = 9  # type: ignore[misc]
     assert not may(rules, stored(record(), strange))
@@ -217,25 +217,25 @@ MISTAKES: list[tuple[str, str, Callable[[ModuleType], None]]] = [
     ("    if rule.operation in (operation, AclOperation.ALL):\n        return True",
      "    if rule.operation == operation:\n        return True", test_a_rule_names_an_operation_or_all),
     ("{AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER}",
-     "{AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE}", test_who_may_do_something_may_describe_it),
-    ("frozenset({AclOperation.ALTER_CONFIGS})", "frozenset()", test_who_may_alter_configs_may_describe_them),
+     "{AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE}", test_read_write_and_alter_imply_describe),
+    ("frozenset({AclOperation.ALTER_CONFIGS})", "frozenset()", test_alter_configs_implies_describe_configs),
     ("rule.permission_type == AclPermission.ALLOW and rule.operation in " "IMPLIED_BY.get(operation, ())",
      "rule.operation in IMPLIED_BY.get(operation, ())",
      test_a_denial_implies_nothing),
     ("not has_rules and self.allow_everyone_if_no_acl_found", "self.allow_everyone_if_no_acl_found",
      test_everyone_may_only_where_there_is_no_rule_at_all),
-    ("has_rules = True\n" "if _counts(rule, requester, operation):\n"
+    ("has_rules = True\n" "if _applies(rule, requester, operation):\n"
      "    if rule.permission_type == AclPermission.ALLOW:\n" "        allowed_by = rule\n" "    else:\n"
      "        return AuthorizationResult(False, rule)",
-     "if _counts(rule, requester, operation):\n" "    has_rules = True\n"
+     "if _applies(rule, requester, operation):\n" "    has_rules = True\n"
       "    if rule.permission_type == AclPermission.ALLOW:\n" "        allowed_by = rule\n" "    else:\n"
       "        return AuthorizationResult(False, rule)",
      test_everyone_may_only_where_there_is_no_rule_at_all),
     ("not has_rules and self.allow_everyone_if_no_acl_found", "not has_rules",
-     test_without_a_rule_nobody_may),
+     test_without_a_rule_nothing_is_allowed),
     (within("Authorizer.authorize", "rule.permission_type == AclPermission.ALLOW"),
      "rule.permission_type != AclPermission.DENY",
-     test_a_permission_that_nobody_knows_does_not_allow),
+     test_an_unknown_permission_does_not_allow),
     ("range(1, len(name) + 1)", "range(1, len(name))", test_whether_there_is_any_with_which_it_may_be_done),
     ("        if (PatternType.LITERAL, name) in denied:\n            return True\n", "",
      test_whether_there_is_any_with_which_it_may_be_done),
@@ -320,10 +320,10 @@ def test_a_filter_matches_what_it_names(kept: ModuleType) -> None:
     assert found(pattern_type=PatternType.MATCH) == 6
     assert found(principal=BOB) == 1 and found(host=HERE) == 1 and found(operation=WRITE) == 1
     assert found(permission_type=AclPermission.DENY) == 1 and found(operation=AclOperation.ALL) == 0
-    assert AclFilter().is_about_known and AclFilter(pattern_type=PatternType.MATCH).is_about_known
+    assert AclFilter().has_known_types and AclFilter(pattern_type=PatternType.MATCH).has_known_types
     for field in ("resource_type", "pattern_type", "operation", "permission_type"):
         for number in (0, 99, -1):
-            assert not kept.AclFilter(**{field: number}).is_about_known
+            assert not kept.AclFilter(**{field: number}).has_known_types
 
 
 # fmt: off

@@ -48,7 +48,7 @@ def test_what_was_asked_for_at_formatting_counts_instead() -> None:
     assert records == (BeginTransactionRecord(name="Bootstrap records"), *wanted, EndTransactionRecord())
 
 
-def test_a_transaction_that_was_left_open_is_given_up_and_begun_anew() -> None:
+def test_a_transaction_that_was_left_open_is_given_up_and_restarted() -> None:
     metadata = Metadata()
     metadata.replay(BeginTransactionRecord(name="Bootstrap records"), 0, 1)
     metadata.replay(FeatureLevelRecord(name="metadata.version", feature_level=30), 1, 1)

@@ -151,7 +151,7 @@ def test_a_fenced_broker_is_in_no_isr_and_leads_nothing() -> None:
     assert cluster.controller.fence_broker(1).records == ()  # once is enough
 
 
-def test_who_leaves_an_isr_that_is_too_small_already_stays_fit_to_lead() -> None:
+def test_a_replica_that_leaves_a_small_isr_stays_eligible() -> None:
     """While two are in sync no other replica is eligible. The one that leaves last has all acknowledged records."""
     cluster = three_brokers()
     cluster.fence(1)
@@ -195,7 +195,7 @@ def test_a_replica_that_has_stopped_cleanly_is_still_fit_to_lead() -> None:
     assert seen(cluster) == ((3,), 3, (2,))
 
 
-def test_if_nobody_is_fit_the_last_leader_leads_and_recovers() -> None:
+def test_without_an_eligible_replica_the_last_leader_leads_and_recovers() -> None:
     """One node that is killed and starts again: it lost nothing that others could know better."""
     cluster = SmallCluster(brokers=1)
     cluster.create("orders")
@@ -343,13 +343,13 @@ def test_no_producer_id_is_given_twice() -> None:
             "partition_change",
             "_eligible_leaders",
             lambda *_: (),
-            test_who_leaves_an_isr_that_is_too_small_already_stays_fit_to_lead,
+            test_a_replica_that_leaves_a_small_isr_stays_eligible,
         ),
         (
             "partition_change",
             "_remember_last_leader",
             lambda *_: None,
-            test_if_nobody_is_fit_the_last_leader_leads_and_recovers,
+            test_without_an_eligible_replica_the_last_leader_leads_and_recovers,
         ),
         (
             "broker_changes",

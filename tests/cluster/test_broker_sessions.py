@@ -30,7 +30,7 @@ def pass_time(sessions: broker_sessions.BrokerSessions, start: float, end: float
         sessions.look(now)
 
 
-def test_a_silent_broker_expires_and_one_that_speaks_does_not(module: ModuleType) -> None:
+def test_a_silent_broker_expires_and_one_with_heartbeats_does_not(module: ModuleType) -> None:
     cluster, sessions = three_brokers(module)
     brokers = cluster.metadata.brokers
     pass_time(sessions, 0.0, 5.0)
@@ -66,7 +66,7 @@ def test_a_fenced_broker_has_no_session_and_its_next_life_need_not_wait(module: 
     assert sessions.expired(cluster.metadata.brokers, 20.0) is None
 
 
-def test_a_controller_that_did_not_listen_fences_nobody_for_that(module: ModuleType) -> None:
+def test_a_controller_that_was_paused_fences_no_broker_for_that(module: ModuleType) -> None:
     cluster, sessions = three_brokers(module)
     sessions.on_heartbeat(1, 10, 1.0)
     pass_time(sessions, 0.0, 4.0)
@@ -78,7 +78,7 @@ def test_a_controller_that_did_not_listen_fences_nobody_for_that(module: ModuleT
     assert sessions.expired(cluster.metadata.brokers, 68.5) == 2  # the pause counts for nothing, what was before does
 
 
-def test_whoever_waited_with_the_controller_for_a_slow_quorum_was_not_silent(module: ModuleType) -> None:
+def test_a_broker_that_waited_for_a_slow_quorum_is_not_fenced(module: ModuleType) -> None:
     cluster, sessions = three_brokers(module)
     pass_time(sessions, 0.0, 5.0)
     # It wanted to look at 5, and may decide at 13. Heartbeats were not answered meanwhile, and so no others were sent.
@@ -89,7 +89,7 @@ def test_whoever_waited_with_the_controller_for_a_slow_quorum_was_not_silent(mod
     assert sessions.expired(cluster.metadata.brokers, 13.0 + 4.5) == 2  # who is still silent then
 
 
-def test_nobody_has_been_heard_in_the_future(module: ModuleType) -> None:
+def test_no_heartbeat_is_in_the_future(module: ModuleType) -> None:
     cluster, sessions = three_brokers(module)
     pass_time(sessions, 0.0, 4.0)
     sessions.on_heartbeat(1, 10, 64.0)  # the first that is done after the pause
@@ -100,7 +100,7 @@ def test_nobody_has_been_heard_in_the_future(module: ModuleType) -> None:
     assert sessions.expired(cluster.metadata.brokers, 64.0 + TIMEOUT_S + 0.5) == 1
 
 
-def test_a_broker_that_leaves_waits_until_all_who_serve_know_it(module: ModuleType) -> None:
+def test_a_broker_that_leaves_waits_until_all_serving_brokers_know(module: ModuleType) -> None:
     cluster, sessions = three_brokers(module)
     brokers = cluster.metadata.brokers
     assert sessions.others_caught_up(brokers, 1)
@@ -137,7 +137,7 @@ MISTAKES = [
     (
         "now - self._heard.setdefault(broker_id, now) > self.timeout_s",
         "now - self._heard.setdefault(broker_id, now) >= self.timeout_s",
-        test_a_silent_broker_expires_and_one_that_speaks_does_not,
+        test_a_silent_broker_expires_and_one_with_heartbeats_does_not,
     ),
     ("(self._heard.get(broker_id, now), broker_id)", "broker_id", test_the_one_that_was_silent_for_longest_goes_first),
     (
@@ -150,27 +150,27 @@ MISTAKES = [
         "self._is_over(broker.broker_id, now)",
         test_a_fenced_broker_has_no_session_and_its_next_life_need_not_wait,
     ),
-    ("late > self.check_interval_s", "False", test_a_controller_that_did_not_listen_fences_nobody_for_that),
+    ("late > self.check_interval_s", "False", test_a_controller_that_was_paused_fences_no_broker_for_that),
     (
         "self.look(now)  #",
         "pass  #",
-        test_whoever_waited_with_the_controller_for_a_slow_quorum_was_not_silent,
+        test_a_broker_that_waited_for_a_slow_quorum_is_not_fenced,
     ),
-    ("min(now, self._heard[broker_id] + late)", "now", test_a_controller_that_did_not_listen_fences_nobody_for_that),
+    ("min(now, self._heard[broker_id] + late)", "now", test_a_controller_that_was_paused_fences_no_broker_for_that),
     (
         "min(now, self._heard[broker_id] + late)",
         "self._heard[broker_id] + late",
-        test_nobody_has_been_heard_in_the_future,
+        test_no_heartbeat_is_in_the_future,
     ),
     (
         "self._leaving.setdefault(broker_id, offset)",
         "self._leaving[broker_id] = offset",
-        test_a_broker_that_leaves_waits_until_all_who_serve_know_it,
+        test_a_broker_that_leaves_waits_until_all_serving_brokers_know,
     ),
     (
         "self._offsets.get(other.broker_id, NOTHING_SEEN) >= until",
         "self._offsets.get(other.broker_id, NOTHING_SEEN) > until",
-        test_a_broker_that_leaves_waits_until_all_who_serve_know_it,
+        test_a_broker_that_leaves_waits_until_all_serving_brokers_know,
     ),
     (
         "other.is_active and other.broker_id != broker_id",

@@ -79,7 +79,7 @@ def test_the_preferred_leader_leads_again_when_it_is_in_sync() -> None:
     assert elect(cluster, PREFERRED, 0) == [ElectionNotNeeded]
 
 
-def test_an_unclean_election_takes_whoever_is_there() -> None:
+def test_an_unclean_election_takes_any_live_replica() -> None:
     cluster = cluster_of()
     for broker_id in (1, 2, 3):
         cluster.fence(broker_id)
@@ -345,7 +345,7 @@ def test_fenced_and_leaving_replicas_are_not_eligible() -> None:
     assert propose(cluster, 1, isr=[1, 2, 3]) is None
 
 
-def test_nobody_is_in_sync_with_a_leader_that_still_recovers() -> None:
+def test_no_replica_is_in_sync_with_a_leader_that_still_recovers() -> None:
     cluster = cluster_of(3, [1, 2])
     topic_id = cluster.topic("orders").topic_id
     cluster.append(
@@ -410,7 +410,7 @@ def test_a_replica_whose_directory_is_lost_is_neither_in_sync_nor_eligible() -> 
     assert (partition.eligible_leader_replicas, partition.leader) == ((2,), NO_LEADER)
 
 
-def test_a_leader_whose_directory_is_lost_gives_way_to_who_is_eligible() -> None:
+def test_a_leader_whose_directory_is_lost_yields_to_an_eligible_replica() -> None:
     cluster = cluster_of(3, [1, 2], min_insync_replicas=2)
     assert propose(cluster, 1, isr=[1]) is None
     assert cluster.partition("orders").eligible_leader_replicas == (2,)
@@ -419,7 +419,7 @@ def test_a_leader_whose_directory_is_lost_gives_way_to_who_is_eligible() -> None
     assert (partition.leader, partition.isr, partition.eligible_leader_replicas) == (2, (2,), ())
 
 
-def test_a_broker_speaks_only_of_its_own_replicas() -> None:
+def test_a_broker_reports_only_its_own_replicas() -> None:
     cluster = cluster_of(3, [1, 2])
     topic_id = cluster.topic("orders").topic_id
     assert assign(cluster, 3, directory(3), topic_id) is NotLeaderOrFollower
@@ -448,7 +448,7 @@ def test_a_broker_speaks_only_of_its_own_replicas() -> None:
         (
             "isr_changes.LOST_DIRECTORY",
             b"another",
-            test_a_leader_whose_directory_is_lost_gives_way_to_who_is_eligible,
+            test_a_leader_whose_directory_is_lost_yields_to_an_eligible_replica,
         ),
         (
             "reassignments.is_unclean_election_allowed",
@@ -510,7 +510,7 @@ def test_followers_of_a_leader_that_still_recovers_are_noticed(monkeypatch: pyte
     mistaken = planted(isr_changes, "        if len(isr) > 1:\n", "        if False:\n")
     monkeypatch.setattr("trioka.cluster.isr_changes", mistaken)
     with pytest.raises(AssertionError):
-        test_nobody_is_in_sync_with_a_leader_that_still_recovers()
+        test_no_replica_is_in_sync_with_a_leader_that_still_recovers()
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_level_counts_when_it_is_replayed_and_nought_means_off() -> None:
     assert "group.version" not in cluster.metadata.features.levels
 
 
-def test_what_nobody_serves_is_not_turned_on_and_can_be_turned_off() -> None:
+def test_an_unserved_feature_is_not_turned_on_and_can_be_turned_off() -> None:
     cluster = SmallCluster()
     assert update(cluster, to("share.version", 1)) is InvalidUpdateVersion
     assert update(cluster, to("share.version", 0, SAFE)) is InvalidUpdateVersion, "it is not there"
@@ -113,7 +113,7 @@ def test_a_level_that_one_broker_does_not_understand_is_refused() -> None:
     assert update(cluster, to("transaction.version", 2)) is InvalidUpdateVersion
 
 
-def test_a_voter_that_has_not_registered_stands_in_the_way() -> None:
+def test_an_unregistered_voter_blocks_the_upgrade() -> None:
     cluster = SmallCluster(voter_ids=(1, 2))
     assert update(cluster, to("group.version", 1)) is InvalidUpdateVersion
 
@@ -138,7 +138,7 @@ def with_voter(*result: tuple[int, int]) -> SmallCluster:
     return cluster
 
 
-def test_the_quorum_is_raised_when_every_voter_has_said_that_it_understands(features: ModuleType) -> None:
+def test_the_quorum_is_upgraded_when_every_voter_supports_it(features: ModuleType) -> None:
     def raised(cluster: SmallCluster, level: int = 1, how: int = UPGRADE) -> Any:
         wanted = [to("kraft.version", level, how)]
         return features.update_features(cluster.metadata, cluster.settings, wanted, False)
@@ -161,7 +161,7 @@ def test_the_quorum_is_raised_when_every_voter_has_said_that_it_understands(feat
     ],
 )
 def test_a_planted_mistake_is_noticed(right: str, wrong: str) -> None:
-    rule = test_the_quorum_is_raised_when_every_voter_has_said_that_it_understands
+    rule = test_the_quorum_is_upgraded_when_every_voter_supports_it
     assert_noticed(feature_changes, right, wrong, rule)
 
 

@@ -58,7 +58,7 @@ def test_a_partition_that_changed_says_what_it_was(module: ModuleType) -> None:
     assert fenced.after.fenced and not fenced.before.fenced
 
 
-def test_a_config_that_is_gone_is_told_as_gone(module: ModuleType) -> None:
+def test_a_removed_config_is_reported_as_removed(module: ModuleType) -> None:
     cluster = SmallCluster(1)
     cluster.create("a")
 
@@ -80,7 +80,7 @@ MISTAKES = [
         "was = None",
         test_a_partition_that_changed_says_what_it_was,
     ),
-    ("if key not in after:", "if False:", test_a_config_that_is_gone_is_told_as_gone),
+    ("if key not in after:", "if False:", test_a_removed_config_is_reported_as_removed),
 ]
 
 

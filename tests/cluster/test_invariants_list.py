@@ -48,9 +48,9 @@ PROMISES = (
     Promise(
         "I1",
         (
-            (FOLLOWERS, "test_an_acknowledgement_waits_for_who_is_in_sync"),
+            (FOLLOWERS, "test_an_acknowledgement_waits_for_in_sync_replicas"),
             (FOLLOWERS, "test_too_few_in_sync_are_refused_before_anything_is_appended"),
-            (FOLLOWERS, "test_too_few_in_sync_afterwards_are_told_so"),
+            (FOLLOWERS, "test_too_few_in_sync_after_the_append_is_an_error"),
         ),
         (
             (FOLLOWERS, "acks == ALL_REPLICAS and not self.has_min_in_sync:"),
@@ -64,32 +64,32 @@ PROMISES = (
         "I3",
         (
             (REPLICA, "test_the_high_watermark_is_where_the_slowest_in_sync_is"),
-            (REPLICA, "test_who_has_just_caught_up_and_may_join_is_waited_for"),
+            (REPLICA, "test_a_replica_that_has_just_caught_up_is_waited_for"),
         ),
         ((REPLICA, "lowest, maximal = leader_end, self.maximal_isr"), (REPLICA, "or (follower.has_caught_up(")),
     ),
     Promise(
         "I4",
         (
-            (REPLICA, "test_who_is_proposed_to_join_is_waited_for_before_the_controller_answers"),
+            (REPLICA, "test_a_proposed_member_is_waited_for_before_the_controller_answers"),
             (REPLICA, "test_there_is_one_proposal_at_a_time"),
             (REPLICA, "test_a_proposal_that_is_not_answered_keeps_both_isrs"),
             (REPLICA, "test_a_refused_proposal_is_undone"),
         ),
         (
             (REPLICA, "return {*self.isr, *(self.proposal.isr if self.proposal is not None else ())}"),
-            (REPLICA, "if isinstance(error, NOTHING_CHANGED):"),
+            (REPLICA, "if isinstance(error, DEFINITE_REFUSALS):"),
             (ZOO, "a proposal without a response is taken for refused"),
         ),
     ),
     Promise(
         "I5",
         (
-            (REPLICA, "test_whoever_joins_has_all_that_is_committed"),
-            (REPLICA, "test_whoever_joins_has_all_that_the_leader_began_with"),
-            (REPLICA, "test_whoever_joins_has_fetched_in_this_epoch"),
+            (REPLICA, "test_a_replica_that_joins_has_all_committed_records"),
+            (REPLICA, "test_a_replica_that_joins_has_all_of_the_leaders_start"),
+            (REPLICA, "test_a_replica_that_joins_has_fetched_in_this_epoch"),
             (REPLICA, "test_a_fenced_broker_does_not_join"),
-            (REPLICA, "test_a_broker_that_was_started_anew_must_fetch_again"),
+            (REPLICA, "test_a_broker_that_was_restarted_must_fetch_again"),
         ),
         (
             (REPLICA, "max(high_watermark, self.epoch_start)"),
@@ -103,7 +103,7 @@ PROMISES = (
         (
             (ELECTIONS, "test_a_proposal_from_older_or_wrong_knowledge_is_refused"),
             (ELECTIONS, "test_fenced_and_leaving_replicas_are_not_eligible"),
-            (ELECTIONS, "test_nobody_is_in_sync_with_a_leader_that_still_recovers"),
+            (ELECTIONS, "test_no_replica_is_in_sync_with_a_leader_that_still_recovers"),
             (ELECTIONS, "test_a_leader_changes_its_isr_and_every_change_counts"),
         ),
         (
@@ -123,7 +123,7 @@ PROMISES = (
         (
             (REPLICA, "test_logs_that_know_the_same_epoch_are_cut_where_the_shorter_ends"),
             (REPLICA, "test_a_follower_that_does_not_know_the_epoch_cuts_and_asks_again"),
-            (FOLLOWERS, "test_a_follower_whose_log_parts_ways_is_told_where_and_nothing_is_noted"),
+            (FOLLOWERS, "test_a_diverged_follower_gets_the_divergence_and_nothing_is_noted"),
             (REPLICATION, "test_what_only_a_leader_that_was_cut_off_has_is_cut_off"),
         ),
         (
@@ -161,7 +161,7 @@ PROMISES = (
     Promise(
         "I11",
         (
-            (FOLLOWERS, "test_acks_1_waits_for_nobody_and_consumers_see_it_later"),
+            (FOLLOWERS, "test_acks_1_waits_for_no_follower_and_consumers_see_it_later"),
             (WORLD, "test_what_was_shown_stays_whatever_happens"),
         ),
         (
@@ -173,9 +173,9 @@ PROMISES = (
         "I12",
         (
             (BROKERS, "test_an_eligible_leader_that_comes_back_leads_and_is_the_isr"),
-            (BROKERS, "test_if_nobody_is_fit_the_last_leader_leads_and_recovers"),
+            (BROKERS, "test_without_an_eligible_replica_the_last_leader_leads_and_recovers"),
             (BROKERS, "test_an_unclean_leader_needs_permission"),
-            (ELECTIONS, "test_an_unclean_election_takes_whoever_is_there"),
+            (ELECTIONS, "test_an_unclean_election_takes_any_live_replica"),
         ),
         (
             (BROKERS, "_remember_last_leader"),
@@ -185,7 +185,7 @@ PROMISES = (
     Promise(
         "I13",
         (
-            (BROKERS, "test_who_leaves_an_isr_that_is_too_small_already_stays_fit_to_lead"),
+            (BROKERS, "test_a_replica_that_leaves_a_small_isr_stays_eligible"),
             (BROKERS, "test_a_replica_that_has_crashed_is_not_fit_to_lead"),
             (CONFIGS, "test_another_min_isr_forgets_the_eligible_leaders_that_were_found_with_the_former"),
             (ELECTIONS, "test_a_replica_whose_directory_is_lost_is_neither_in_sync_nor_eligible"),
@@ -222,7 +222,7 @@ PROMISES = (
             (BROKERS, "test_a_fenced_broker_is_in_no_isr_and_leads_nothing"),
             (MEMBERSHIP, "test_a_broker_without_a_controller_loses_nothing_but_time"),
         ),
-        ((BROKERS, "on_broker_fenced"), (MEMBERSHIP, "test_a_controller_that_fences_nobody_is_noticed")),
+        ((BROKERS, "on_broker_fenced"), (MEMBERSHIP, "test_a_controller_that_fences_no_broker_is_noticed")),
     ),
     Promise(
         "I16",
@@ -262,9 +262,9 @@ PROMISES = (
     Promise(
         "K1",
         (
-            (RAFT, "test_a_vote_is_saved_before_it_is_told_and_given_once_in_an_epoch"),
+            (RAFT, "test_a_vote_is_saved_before_it_is_sent_and_cast_once_in_an_epoch"),
             (RAFT, "test_a_vote_is_remembered_over_a_restart"),
-            (STEPS, "a_vote_is_durable_before_it_is_told"),
+            (STEPS, "a_vote_is_durable_before_it_is_sent"),
         ),
         (
             (RAFT, "actions += self._save(PersistentState(epoch=self.epoch, voted=request.candidate))"),
@@ -280,7 +280,7 @@ PROMISES = (
     Promise(
         "K3",
         (
-            (RAFT, "test_a_leader_that_restarts_votes_for_nobody_in_its_epoch"),
+            (RAFT, "test_a_leader_that_restarts_casts_no_vote_in_its_epoch"),
             (STEPS, "voters_of_the_configuration_cannot_be_changed"),
             (RAFT_WORLD, "test_what_is_committed_stays_whatever_happens"),
         ),
@@ -314,7 +314,7 @@ PROMISES = (
         "K6",
         (
             (RAFT, "test_a_pre_vote_changes_nothing"),
-            (RAFT, "test_a_follower_that_hears_its_leader_refuses_a_pre_vote"),
+            (RAFT, "test_a_follower_with_a_live_leader_refuses_a_pre_vote"),
             (RAFT, "test_a_leader_without_a_majority_resigns"),
         ),
         (

@@ -30,7 +30,7 @@ def module() -> ModuleType:
     return replica_module
 
 
-class Led:
+class LeaderFixture:
     """Broker 1 leads a partition of brokers 1, 2 and 3 whose log ends at 10; all are in sync by default."""
 
     def __init__(self, module: ModuleType, *, isr: tuple[int, ...] = (1, 2, 3), start: int = 10) -> None:
@@ -82,7 +82,7 @@ class Led:
 
 
 def test_the_high_watermark_is_where_the_slowest_in_sync_is(module: ModuleType) -> None:
-    led = Led(module)
+    led = LeaderFixture(module)
     led.end = 20
     led.fetches(2, 18)
     assert led.watermark() == module.UNKNOWN  # broker 3 has not fetched yet
@@ -92,8 +92,8 @@ def test_the_high_watermark_is_where_the_slowest_in_sync_is(module: ModuleType) 
     assert led.watermark() == 18
 
 
-def test_who_is_not_in_sync_is_not_waited_for(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2))
+def test_a_replica_out_of_sync_is_not_waited_for(module: ModuleType) -> None:
+    led = LeaderFixture(module, isr=(1, 2))
     led.end = 20
     led.fetches(2, 18)
     led.fetches(3, 3)
@@ -101,14 +101,14 @@ def test_who_is_not_in_sync_is_not_waited_for(module: ModuleType) -> None:
 
 
 def test_too_small_an_isr_stops_the_high_watermark(module: ModuleType) -> None:
-    led = Led(module, isr=(1,))
+    led = LeaderFixture(module, isr=(1,))
     led.end = 20
     assert led.watermark(min_in_sync=1) == 20
     assert led.watermark(min_in_sync=2) is None
 
 
-def test_who_is_proposed_to_join_is_waited_for_before_the_controller_answers(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2))
+def test_a_proposed_member_is_waited_for_before_the_controller_answers(module: ModuleType) -> None:
+    led = LeaderFixture(module, isr=(1, 2))
     led.fetches(2, 10)
     led.fetches(3, 10)
     assert led.expand(3) is not None
@@ -117,8 +117,8 @@ def test_who_is_proposed_to_join_is_waited_for_before_the_controller_answers(mod
     assert led.watermark() == 10
 
 
-def test_who_is_proposed_to_leave_is_waited_for_until_the_controller_answers(module: ModuleType) -> None:
-    led = Led(module)
+def test_a_leaving_member_is_waited_for_until_the_controller_answers(module: ModuleType) -> None:
+    led = LeaderFixture(module)
     led.fetches(2, 10)
     led.fetches(3, 10)
     led.end, led.now = 20, led.now + 2 * LAG_S
@@ -130,8 +130,8 @@ def test_who_is_proposed_to_leave_is_waited_for_until_the_controller_answers(mod
     assert led.watermark() == 20
 
 
-def test_who_has_just_caught_up_and_may_join_is_waited_for(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2))
+def test_a_replica_that_has_just_caught_up_is_waited_for(module: ModuleType) -> None:
+    led = LeaderFixture(module, isr=(1, 2))
     led.fetches(3, 10)
     led.end = 20
     led.fetches(2, 20)
@@ -141,7 +141,7 @@ def test_who_has_just_caught_up_and_may_join_is_waited_for(module: ModuleType) -
 
 
 def test_a_proposal_that_is_not_answered_keeps_both_isrs(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2))
+    led = LeaderFixture(module, isr=(1, 2))
     led.fetches(3, 10)
     proposal = led.expand(3)
     assert led.leadership.refused(proposal, RequestTimedOut())  # it is to be asked again
@@ -151,7 +151,7 @@ def test_a_proposal_that_is_not_answered_keeps_both_isrs(module: ModuleType) -> 
 
 @pytest.mark.parametrize("error", [IneligibleReplica, OperationNotAttempted])
 def test_a_definite_refusal_is_as_if_nothing_had_been_proposed(module: ModuleType, error: Any) -> None:
-    led = Led(module, isr=(1, 2))
+    led = LeaderFixture(module, isr=(1, 2))
     led.fetches(3, 10)
     proposal = led.expand(3)
     assert not led.leadership.refused(proposal, error())
@@ -165,7 +165,7 @@ def test_a_refused_proposal_is_undone(module: ModuleType) -> None:
 
 def test_a_leader_that_knows_less_than_the_controller_waits_for_the_metadata(module: ModuleType) -> None:
     for error in (FencedLeaderEpoch, InvalidUpdateVersion, NewLeaderElected):
-        led = Led(module, isr=(1, 2))
+        led = LeaderFixture(module, isr=(1, 2))
         led.fetches(3, 10)
         proposal = led.expand(3)
         assert not led.leadership.refused(proposal, error())
@@ -176,7 +176,7 @@ def test_a_leader_that_knows_less_than_the_controller_waits_for_the_metadata(mod
 
 
 def test_older_metadata_does_not_undo_what_the_controller_answered(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2))
+    led = LeaderFixture(module, isr=(1, 2))
     led.fetches(3, 10)
     assert led.accept(led.expand(3))
     led.leadership.follow(led.partition)
@@ -184,7 +184,7 @@ def test_older_metadata_does_not_undo_what_the_controller_answered(module: Modul
 
 
 def test_an_answer_to_a_proposal_that_the_metadata_overtook_changes_nothing(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2))
+    led = LeaderFixture(module, isr=(1, 2))
     led.fetches(3, 10)
     proposal = led.expand(3)
     newer = replace(led.partition, isr=(1, 2), partition_epoch=led.partition.partition_epoch + 1)
@@ -198,7 +198,7 @@ def test_an_answer_to_a_proposal_that_the_metadata_overtook_changes_nothing(modu
 
 
 def test_there_is_one_proposal_at_a_time(module: ModuleType) -> None:
-    led = Led(module, isr=(1,))
+    led = LeaderFixture(module, isr=(1,))
     led.fetches(2, 10)
     led.fetches(3, 10)
     assert led.expand(2).isr == (1, 2)
@@ -208,24 +208,24 @@ def test_there_is_one_proposal_at_a_time(module: ModuleType) -> None:
     assert led.shrink() is None
 
 
-def test_whoever_joins_has_all_that_is_committed(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2), start=5)
+def test_a_replica_that_joins_has_all_committed_records(module: ModuleType) -> None:
+    led = LeaderFixture(module, isr=(1, 2), start=5)
     led.end = 20
     led.fetches(3, 14)
     assert led.expand(3, high_watermark=15) is None
     assert led.expand(3, high_watermark=14) is not None
 
 
-def test_whoever_joins_has_all_that_the_leader_began_with(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2), start=10)
+def test_a_replica_that_joins_has_all_of_the_leaders_start(module: ModuleType) -> None:
+    led = LeaderFixture(module, isr=(1, 2), start=10)
     led.fetches(3, 9)
     assert led.expand(3, high_watermark=5) is None
     led.fetches(3, 10)
     assert led.expand(3, high_watermark=5) is not None
 
 
-def test_whoever_joins_has_fetched_in_this_epoch(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2), start=0)
+def test_a_replica_that_joins_has_fetched_in_this_epoch(module: ModuleType) -> None:
+    led = LeaderFixture(module, isr=(1, 2), start=0)
     led.end = 0
     assert led.expand(3, high_watermark=0) is None
     led.fetches(3, 0)
@@ -233,14 +233,14 @@ def test_whoever_joins_has_fetched_in_this_epoch(module: ModuleType) -> None:
 
 
 def test_a_fenced_broker_does_not_join(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2))
+    led = LeaderFixture(module, isr=(1, 2))
     led.fetches(3, 10)
     led.cluster.fence(3)
     assert led.expand(3) is None
 
 
-def test_a_broker_that_was_started_anew_must_fetch_again(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2))
+def test_a_broker_that_was_restarted_must_fetch_again(module: ModuleType) -> None:
+    led = LeaderFixture(module, isr=(1, 2))
     led.fetches(3, 10)
     led.cluster.start(3, life=2)
     assert led.expand(3) is None
@@ -251,7 +251,7 @@ def test_a_broker_that_was_started_anew_must_fetch_again(module: ModuleType) -> 
 
 
 def test_a_fetch_of_an_earlier_life_is_not_noted(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2))
+    led = LeaderFixture(module, isr=(1, 2))
     before = led.cluster.metadata.brokers.get(3)
     assert before is not None
     led.cluster.start(3, life=2)
@@ -260,15 +260,15 @@ def test_a_fetch_of_an_earlier_life_is_not_noted(module: ModuleType) -> None:
     assert led.leadership.followers[3].log_end_offset == module.UNKNOWN
 
 
-def test_who_is_no_replica_changes_nothing(module: ModuleType) -> None:
-    led = Led(module)
+def test_a_fetch_of_a_non_replica_changes_nothing(module: ModuleType) -> None:
+    led = LeaderFixture(module)
     with pytest.raises(UnknownLeaderEpoch):
         led.fetches(4, 10)
     assert set(led.leadership.followers) == {2, 3}
 
 
-def test_who_lags_too_long_falls_out(module: ModuleType) -> None:
-    led = Led(module)
+def test_a_replica_that_lags_too_long_leaves_the_isr(module: ModuleType) -> None:
+    led = LeaderFixture(module)
     led.fetches(2, 10)
     led.fetches(3, 10)
     led.end, led.now = 11, led.now + LAG_S
@@ -278,17 +278,17 @@ def test_who_lags_too_long_falls_out(module: ModuleType) -> None:
     assert led.shrink().isr == (1,)
 
 
-def test_who_has_everything_never_falls_out(module: ModuleType) -> None:
-    led = Led(module)
+def test_a_caught_up_replica_stays_in_the_isr(module: ModuleType) -> None:
+    led = LeaderFixture(module)
     led.fetches(2, 10)
     led.fetches(3, 10)
     led.now += 10 * LAG_S
     assert led.shrink() is None
 
 
-def test_who_keeps_pace_with_a_busy_leader_stays(module: ModuleType) -> None:
+def test_a_replica_that_keeps_pace_with_a_busy_leader_stays(module: ModuleType) -> None:
     """It never reaches the end, but always what was the end at its last fetch."""
-    led = Led(module, isr=(1, 2))
+    led = LeaderFixture(module, isr=(1, 2))
     for _ in range(10):
         led.fetches(2, led.end - 1 if led.end > 10 else led.end)
         led.now += LAG_S / 2
@@ -300,7 +300,7 @@ def test_who_keeps_pace_with_a_busy_leader_stays(module: ModuleType) -> None:
 
 
 def test_a_fetch_proves_that_it_had_caught_up_when_it_last_fetched(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2))
+    led = LeaderFixture(module, isr=(1, 2))
     led.fetches(2, 10)
     led.end, led.now = 11, led.now + LAG_S / 2
     led.fetches(2, 10)  # what was the end then; it is not now
@@ -308,8 +308,8 @@ def test_a_fetch_proves_that_it_had_caught_up_when_it_last_fetched(module: Modul
     assert led.shrink() is not None
 
 
-def test_who_is_new_has_the_whole_time_to_fetch(module: ModuleType) -> None:
-    led = Led(module)
+def test_a_new_follower_has_the_whole_time_to_fetch(module: ModuleType) -> None:
+    led = LeaderFixture(module)
     led.end, led.now = 11, led.now + LAG_S
     assert led.shrink() is None
     led.now += 1
@@ -317,7 +317,7 @@ def test_who_is_new_has_the_whole_time_to_fetch(module: ModuleType) -> None:
 
 
 def test_after_an_unclean_election_the_leader_says_that_it_has_recovered(module: ModuleType) -> None:
-    led = Led(module, isr=(1,))
+    led = LeaderFixture(module, isr=(1,))
     assert led.leadership.recovery() is None
     recovering = replace(
         led.partition,
@@ -332,7 +332,7 @@ def test_after_an_unclean_election_the_leader_says_that_it_has_recovered(module:
 
 
 def test_a_replica_that_is_added_begins_unproven_and_one_that_is_removed_is_forgotten(module: ModuleType) -> None:
-    led = Led(module)
+    led = LeaderFixture(module)
     led.fetches(2, 10)
     led.fetches(3, 10)
     led.leadership.follow(
@@ -347,7 +347,7 @@ def test_a_replica_that_is_added_begins_unproven_and_one_that_is_removed_is_forg
 
 
 def test_the_low_watermark_is_the_lowest_start_of_those_alive(module: ModuleType) -> None:
-    led = Led(module)
+    led = LeaderFixture(module)
     led.fetches(2, 10, log_start=5)
     led.fetches(3, 10, log_start=2)
     assert led.leadership.low_watermark(7) == 2
@@ -356,7 +356,7 @@ def test_the_low_watermark_is_the_lowest_start_of_those_alive(module: ModuleType
 
 
 def test_a_consumer_is_sent_to_the_follower_in_its_rack_that_has_most(module: ModuleType) -> None:
-    led = Led(module)
+    led = LeaderFixture(module)
     led.fetches(2, 8)
     led.fetches(3, 9)
     assert led.leadership.select_read_replica("b", 5) == 3
@@ -367,8 +367,8 @@ def test_a_consumer_is_sent_to_the_follower_in_its_rack_that_has_most(module: Mo
     assert led.leadership.select_read_replica("b", 5) == 2
 
 
-def test_a_consumer_is_not_sent_to_who_is_not_in_sync(module: ModuleType) -> None:
-    led = Led(module, isr=(1,))
+def test_a_consumer_is_not_sent_to_a_replica_out_of_sync(module: ModuleType) -> None:
+    led = LeaderFixture(module, isr=(1,))
     led.fetches(2, 8)
     assert led.leadership.select_read_replica("b", 5) is None
 
@@ -389,7 +389,7 @@ def test_a_follower_that_does_not_know_the_epoch_cuts_and_asks_again(module: Mod
 
 def test_a_damaged_replica_steps_aside_if_another_could_lead_at_once(module: ModuleType) -> None:
     def may(isr: tuple[int, ...], eligible: tuple[int, ...] = (), alive: tuple[int, ...] = (1, 2, 3)) -> bool:
-        found = replace(Led(module).partition, isr=isr, eligible_leader_replicas=eligible)
+        found = replace(LeaderFixture(module).partition, isr=isr, eligible_leader_replicas=eligible)
         return bool(module.may_demote(found, 1, alive.__contains__))
 
     assert may((1, 2)) and may((2, 1, 3), alive=(1, 3))
@@ -408,17 +408,17 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     (
         "return {*self.isr, *(self.proposal.isr if self.proposal is not None else ())}",
         "return set(self.isr)",
-        test_who_is_proposed_to_join_is_waited_for_before_the_controller_answers,
+        test_a_proposed_member_is_waited_for_before_the_controller_answers,
     ),
     (
         "return {*self.isr, *(self.proposal.isr if self.proposal is not None else ())}",
         "return set(self.isr if self.proposal is None else self.proposal.isr)",
-        test_who_is_proposed_to_leave_is_waited_for_until_the_controller_answers,
+        test_a_leaving_member_is_waited_for_until_the_controller_answers,
     ),
     (
         "or (follower.has_caught_up(leader_end, now, max_lag_s) and self._is_eligible(follower))",
         "or False",
-        test_who_has_just_caught_up_and_may_join_is_waited_for,
+        test_a_replica_that_has_just_caught_up_is_waited_for,
     ),
     (
         "lowest, maximal = leader_end, self.maximal_isr",
@@ -426,11 +426,11 @@ MISTAKES: list[tuple[str, str, Rule]] = [
         test_the_high_watermark_is_where_the_slowest_in_sync_is,
     ),
     (
-        "        if isinstance(error, NOTHING_CHANGED):",
+        "        if isinstance(error, DEFINITE_REFUSALS):",
         "        if True:",
         test_a_proposal_that_is_not_answered_keeps_both_isrs,
     ),
-    ("        if isinstance(error, NOTHING_CHANGED):", "        if False:", test_a_refused_proposal_is_undone),
+    ("        if isinstance(error, DEFINITE_REFUSALS):", "        if False:", test_a_refused_proposal_is_undone),
     (
         "if partition.partition_epoch > self.partition_epoch:",
         "if True:",
@@ -446,8 +446,12 @@ MISTAKES: list[tuple[str, str, Rule]] = [
         "            broker_id in self.isr",
         test_there_is_one_proposal_at_a_time,
     ),
-    ("max(high_watermark, self.epoch_start)", "high_watermark", test_whoever_joins_has_all_that_the_leader_began_with),
-    ("max(high_watermark, self.epoch_start)", "self.epoch_start", test_whoever_joins_has_all_that_is_committed),
+    (
+        "max(high_watermark, self.epoch_start)",
+        "high_watermark",
+        test_a_replica_that_joins_has_all_of_the_leaders_start,
+    ),
+    ("max(high_watermark, self.epoch_start)", "self.epoch_start", test_a_replica_that_joins_has_all_committed_records),
     (
         "broker is not None and broker.is_active and follower.broker_epoch in (ANY_BROKER_EPOCH, broker.epoch)",
         "broker is not None and follower.broker_epoch in (ANY_BROKER_EPOCH, broker.epoch)",
@@ -456,31 +460,31 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     (
         "and follower.broker_epoch in (ANY_BROKER_EPOCH, broker.epoch)",
         "",
-        test_a_broker_that_was_started_anew_must_fetch_again,
+        test_a_broker_that_was_restarted_must_fetch_again,
     ),
     ("and broker_epoch < broker.epoch:", "and False:", test_a_fetch_of_an_earlier_life_is_not_noted),
     (
         'raise UnknownLeaderEpoch(f"broker {broker_id} has no replica in leader epoch {self.leader_epoch}")',
         "found = self.followers[broker_id] = Follower(broker_id, 0)\n"
         'str(f"broker {broker_id} has no replica in leader epoch {self.leader_epoch}")',
-        test_who_is_no_replica_changes_nothing,
+        test_a_fetch_of_a_non_replica_changes_nothing,
     ),
     (
         "self.log_end_offset == leader_end or now - self.caught_up <= max_lag_s",
         "now - self.caught_up <= max_lag_s",
-        test_who_has_everything_never_falls_out,
+        test_a_caught_up_replica_stays_in_the_isr,
     ),
     (
         "follower.caught_up = max(follower.caught_up, follower.fetched)",
         "pass",
-        test_who_keeps_pace_with_a_busy_leader_stays,
+        test_a_replica_that_keeps_pace_with_a_busy_leader_stays,
     ),
     (
         "follower.caught_up = max(follower.caught_up, follower.fetched)",
         "follower.caught_up = now",
         test_a_fetch_proves_that_it_had_caught_up_when_it_last_fetched,
     ),
-    ("now if replica in partition.isr else NEVER", "NEVER", test_who_is_new_has_the_whole_time_to_fetch),
+    ("now if replica in partition.isr else NEVER", "NEVER", test_a_new_follower_has_the_whole_time_to_fetch),
     (
         "{replica: self.followers.get(replica) or Follower(replica, NEVER) for replica in others}",
         "self.followers | {replica: self.followers.get(replica) or Follower(replica, NEVER) for replica in others}",
@@ -491,7 +495,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
         "if True:",
         test_the_low_watermark_is_the_lowest_start_of_those_alive,
     ),
-    ("                and follower.broker_id in self.isr\n", "", test_a_consumer_is_not_sent_to_who_is_not_in_sync),
+    ("                and follower.broker_id in self.isr\n", "", test_a_consumer_is_not_sent_to_a_replica_out_of_sync),
     (
         "    if node_id not in (*partition.isr, *partition.eligible_leader_replicas):\n        return False\n",
         "",

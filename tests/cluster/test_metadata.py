@@ -185,7 +185,7 @@ def test_every_record_that_is_declared_can_be_replayed(module: ModuleType) -> No
     assert set(RECORDS.values()) - ends == set(module._APPLY)
 
 
-def test_a_snapshot_does_not_say_who_was_given_the_last_producer_ids(module: ModuleType) -> None:
+def test_a_snapshot_has_no_owner_of_the_last_producer_ids(module: ModuleType) -> None:
     """Kafka's does not either: only where the next block begins counts."""
     metadata = replayed(ledger.ProducerIdsRecord(broker_id=1, broker_epoch=5, next_producer_id=1000), module=module)
     unassigned = ledger.ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=1000)
@@ -284,7 +284,7 @@ def test_a_broker_is_fenced_by_old_records_and_by_new_ones() -> None:
     assert broker is not None and not broker.fenced and broker.in_controlled_shutdown and not broker.is_active
 
 
-def test_two_nodes_that_heard_the_same_in_another_order_say_the_same() -> None:
+def test_two_images_of_another_order_are_equal() -> None:
     """Partitions of a snapshot, brokers, configurations: what does not depend on order is written in one order."""
     records = [
         ledger.TopicRecord(name="orders", topic_id=ORDERS),
@@ -355,12 +355,12 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     (
         "if self.next_producer_id > 0:",
         "if True:",
-        test_a_snapshot_does_not_say_who_was_given_the_last_producer_ids,
+        test_a_snapshot_has_no_owner_of_the_last_producer_ids,
     ),
     (
         "return (*parts, self.next_producer_id, self._held_back)",
         "return (*parts, object(), self._held_back)",
-        test_a_snapshot_does_not_say_who_was_given_the_last_producer_ids,
+        test_a_snapshot_has_no_owner_of_the_last_producer_ids,
     ),
     (
         "        self.configs.replay_topic_removal(topic.name)\n",

@@ -80,12 +80,12 @@ def test_a_record_that_is_cut_off_or_too_long_is_refused(declared: type[Entry], 
     ("value", "names"),
     [(b"\x02\x0c\x00", "frame version 2"), (b"\x01\x06\x00", "key 6"), (b"\x01\x7f\x00", "key 127"), (b"", "0 bytes")],
 )
-def test_what_nobody_writes_is_told_by_name(value: bytes, names: str) -> None:
+def test_an_unwritten_config_is_named(value: bytes, names: str) -> None:
     with pytest.raises(ProtocolError, match=names):
         metadata_log.decode_record(value)
 
 
-def test_a_version_of_the_future_is_told_with_the_name_of_the_record(log: ModuleType) -> None:
+def test_a_future_version_is_reported_with_the_name_of_the_record(log: ModuleType) -> None:
     with pytest.raises(ProtocolError, match="TopicRecord has versions 0, not 1"):
         log.decode_record(b"\x01\x02\x01" + bytes(20))
 

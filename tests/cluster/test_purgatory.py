@@ -198,14 +198,15 @@ def test_a_rule_of_rounds_holds(rule: Rule) -> None:
 
 MISTAKES: list[tuple[str, str, Rule]] = [
     ("        self._is_held = True\n", "        pass\n", a_round_is_looked_at_once_at_its_end),
-    ("self._is_looking or self._is_held", "self._is_looking", a_round_is_looked_at_once_at_its_end),
+    ("self._is_completing or self._is_held", "self._is_completing", a_round_is_looked_at_once_at_its_end),
     (within("Purgatory.release", "self._is_held = False"), "pass", a_round_is_looked_at_once_at_its_end),
-    ("if self._touched and not self._is_looking:", "if False:", a_round_is_looked_at_once_at_its_end),
+    ("if self._notified and not self._is_completing:", "if False:", a_round_is_looked_at_once_at_its_end),
     (
-        "                touched.clear()\n                self._tell_watchers(keys)\n                for key in keys:\n"
-        "                    self._look(key)\n",
-        "                self._tell_watchers(keys)\n                for key in keys:\n"
-        "                    self._look(key)\n                touched.clear()\n",
+        "                notified.clear()\n                self._notify_watchers(keys)\n"
+        "                for key in keys:\n"
+        "                    self._complete(key)\n",
+        "                self._notify_watchers(keys)\n                for key in keys:\n"
+        "                    self._complete(key)\n                notified.clear()\n",
         what_a_round_answers_may_touch_more_of_the_key_that_is_looked_at,
     ),
 ]
@@ -227,7 +228,7 @@ class Watching:
         self.heard.append(None)
 
 
-def test_a_watcher_hears_of_every_touch_until_it_leaves() -> None:
+def test_a_watcher_is_notified_until_it_leaves() -> None:
     delayed, one, other = Purgatory(), Watching(), Watching()
     delayed.watch("a", one)
     delayed.watch("a", other)
@@ -241,7 +242,7 @@ def test_a_watcher_hears_of_every_touch_until_it_leaves() -> None:
     assert (len(one.heard), len(other.heard)) == (6, 6)
 
 
-def what_is_notified_together_is_heard_of_together(module: ModuleType) -> None:
+def keys_notified_together_reach_watchers_together(module: ModuleType) -> None:
     delayed, watcher = module.Purgatory(), Watching()
     waiter = Patient()
     for key in "ab":
@@ -256,11 +257,11 @@ def what_is_notified_together_is_heard_of_together(module: ModuleType) -> None:
     assert waiter.answers == ["served"]
 
 
-def test_what_is_notified_together_is_heard_of_together() -> None:
-    what_is_notified_together_is_heard_of_together(purgatory)
+def test_keys_notified_together_reach_watchers_together() -> None:
+    keys_notified_together_reach_watchers_together(purgatory)
 
 
-def test_a_watcher_that_is_told_of_each_key_by_itself_is_noticed() -> None:
-    right = "self._tell_watchers(keys)\nfor key in keys:\n    self._look(key)"
-    wrong = "for key in keys:\n    self._tell_watchers([key])\n    self._look(key)"
-    assert_noticed(purgatory, right, wrong, what_is_notified_together_is_heard_of_together)
+def test_a_watcher_that_is_notified_once_per_key_is_noticed() -> None:
+    right = "self._notify_watchers(keys)\nfor key in keys:\n    self._complete(key)"
+    wrong = "for key in keys:\n    self._notify_watchers([key])\n    self._complete(key)"
+    assert_noticed(purgatory, right, wrong, keys_notified_together_reach_watchers_together)

@@ -103,7 +103,7 @@ def pre_votes(actions: list[Action]) -> list[bool]:
 # -- votes -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_vote_is_saved_before_it_is_told_and_given_once_in_an_epoch(module: ModuleType) -> None:
+def test_a_vote_is_saved_before_it_is_sent_and_cast_once_in_an_epoch(module: ModuleType) -> None:
     node = Node(module, 1)
     result, actions = node.raft.on_vote_request(vote_request(TWO, 2, EpochAndOffset(1, 1)), 0)
     assert result.is_granted
@@ -119,7 +119,7 @@ def test_a_vote_is_remembered_over_a_restart(module: ModuleType) -> None:
     assert not node.raft.on_vote_request(vote_request(THREE, 2, EpochAndOffset(1, 9)), 0)[0].is_granted
 
 
-def test_a_leader_that_restarts_votes_for_nobody_in_its_epoch(module: ModuleType) -> None:
+def test_a_leader_that_restarts_casts_no_vote_in_its_epoch(module: ModuleType) -> None:
     node = Node(module, 1, persisted=PersistentState(epoch=2, leader_id=1))
     assert not node.raft.on_vote_request(vote_request(THREE, 2, EpochAndOffset(1, 9)), 0)[0].is_granted
 
@@ -152,7 +152,7 @@ def test_a_pre_vote_changes_nothing(module: ModuleType) -> None:
     assert node.raft.persisted == before
 
 
-def test_a_follower_that_hears_its_leader_refuses_a_pre_vote(module: ModuleType) -> None:
+def test_a_follower_with_a_live_leader_refuses_a_pre_vote(module: ModuleType) -> None:
     node = Node(module, 1)
     node.raft.on_begin_epoch(BeginEpoch(leader=TWO, epoch=2), 0)
     ask = vote_request(THREE, 2, EpochAndOffset(1, 1), is_pre_vote=True)
@@ -165,7 +165,7 @@ def test_a_follower_that_hears_its_leader_refuses_a_pre_vote(module: ModuleType)
 # -- standing ----------------------------------------------------------------------------------------------------------
 
 
-def test_who_hears_of_no_leader_asks_first_and_then_stands_in_a_new_epoch(module: ModuleType) -> None:
+def test_a_voter_without_a_leader_sends_pre_votes_and_then_becomes_a_candidate(module: ModuleType) -> None:
     node = Node(module, 1)
     requested = node.raft.tick(LATER)
     assert pre_votes(requested) == [True, True]
@@ -186,7 +186,7 @@ def test_a_pre_vote_is_no_vote(module: ModuleType) -> None:
     assert not node.raft.is_leader
 
 
-def stands_beside_another(module: ModuleType) -> Node:
+def becomes_a_candidate_beside_another(module: ModuleType) -> Node:
     """And the third, which led both, cannot be reached."""
     node = Node(module, 1)
     node.raft.tick(LATER)
@@ -197,14 +197,14 @@ def stands_beside_another(module: ModuleType) -> Node:
 
 
 def test_two_that_stand_at_once_do_not_wait_for_one_that_is_dead(module: ModuleType) -> None:
-    node = stands_beside_another(module)
+    node = becomes_a_candidate_beside_another(module)
     assert node.raft.next_deadline() < LATER + module.FIRST_BACKOFF_MS
     requested = node.raft.tick(LATER + module.FIRST_BACKOFF_MS)
     assert pre_votes(requested) == [True, True]
 
 
-def test_who_loses_again_and_again_waits_longer(module: ModuleType) -> None:
-    node, now, waited = stands_beside_another(module), LATER, []
+def test_a_candidate_that_loses_repeatedly_waits_longer(module: ModuleType) -> None:
+    node, now, waited = becomes_a_candidate_beside_another(module), LATER, []
     for _ in range(12):
         waited.append(node.raft.next_deadline() - now)
         now = node.raft.next_deadline()
@@ -281,7 +281,7 @@ def test_a_fetch_of_another_epoch_changes_nothing(module: ModuleType) -> None:
     assert result.is_refused and not actions
 
 
-def test_a_log_that_parted_is_told_where(module: ModuleType) -> None:
+def test_a_diverged_log_gets_the_divergence(module: ModuleType) -> None:
     node = Node(module, 1, 1, 3)
     node.leads()
     result, _ = node.fetched_by(TWO, EpochAndOffset(2, 3))
@@ -399,7 +399,7 @@ def test_voters_of_the_configuration_are_named_all_together_and_from_the_directo
     assert node.raft.name_voters(NAMED) == [AppendVoters(voters=NAMED)]
 
 
-def test_a_leader_that_names_its_voters_goes_on_with_what_they_have_told(module: ModuleType) -> None:
+def test_a_leader_that_names_its_voters_keeps_their_updates(module: ModuleType) -> None:
     node, epoch = leads_static(module)
     late = LATER + node.raft._settings.check_quorum_ms
     node.fetched_by(TWO, EpochAndOffset(epoch, 2), now_ms=late - 10)
@@ -447,7 +447,7 @@ MISTAKES = [
         "            pass\n",
         test_two_that_stand_at_once_do_not_wait_for_one_that_is_dead,
     ),
-    ("self._lost += 1", "pass", test_who_loses_again_and_again_waits_longer),
+    ("self._lost += 1", "pass", test_a_candidate_that_loses_repeatedly_waits_longer),
     (
         "role.is_candidate and not request.is_pre_vote and",
         "",
@@ -457,7 +457,7 @@ MISTAKES = [
     (
         "actions += self._save(PersistentState(epoch=self.epoch, voted=request.candidate))",
         "self.persisted = PersistentState(epoch=self.epoch, voted=request.candidate)",
-        test_a_vote_is_saved_before_it_is_told_and_given_once_in_an_epoch,
+        test_a_vote_is_saved_before_it_is_sent_and_cast_once_in_an_epoch,
     ),
     (
         "return self.persisted.voted.matches(request.candidate) and self.persisted.leader_id is None",
@@ -467,12 +467,12 @@ MISTAKES = [
     (
         "return self.persisted.leader_id is None and isinstance(role, Unattached | Nominee)",
         "return True",
-        test_a_leader_that_restarts_votes_for_nobody_in_its_epoch,
+        test_a_leader_that_restarts_casts_no_vote_in_its_epoch,
     ),
     (
         "(isinstance(role, Follower) and role.has_fetched)",
         "False",
-        test_a_follower_that_hears_its_leader_refuses_a_pre_vote,
+        test_a_follower_with_a_live_leader_refuses_a_pre_vote,
     ),
     ("if response.is_pre_vote is role.is_candidate:", "if False:", test_a_pre_vote_is_no_vote),
     (
@@ -508,7 +508,7 @@ MISTAKES = [
     (
         "if ours.epoch != end.epoch or ours.offset < end.offset:",
         "if ours.offset < end.offset:",
-        test_a_log_that_parted_is_told_where,
+        test_a_diverged_log_gets_the_divergence,
     ),
     ("if now_ms >= self._quorum_deadline(role):", "if False:", test_a_leader_without_a_majority_resigns),
     (
@@ -534,12 +534,12 @@ MISTAKES = [
     (
         "return role.progress.get(voter) or role.progress.get(ReplicaKey(voter.id))",
         "return role.progress.get(voter)",
-        test_a_leader_that_names_its_voters_goes_on_with_what_they_have_told,
+        test_a_leader_that_names_its_voters_keeps_their_updates,
     ),
     (
         "key = next((voter for voter in self.voters.latest if voter.matches(request.replica)), request.replica)",
         "key = next((voter for voter in self.voters.latest if voter.id == request.replica.id), request.replica)",
-        test_a_leader_that_names_its_voters_goes_on_with_what_they_have_told,
+        test_a_leader_that_names_its_voters_keeps_their_updates,
     ),
     (
         "caught_up_ms: int = NEVER",
@@ -547,8 +547,8 @@ MISTAKES = [
         test_a_node_that_has_never_caught_up_does_not_become_a_voter,
     ),
     (
-        "is_news = self.persisted.leader_id is None or not self.is_voter",
-        "is_news = True",
+        "is_new_leader = self.persisted.leader_id is None or not self.is_voter",
+        "is_new_leader = True",
         test_a_voter_that_seeks_a_new_leader_is_not_sent_back_to_the_old_one_by_hearsay,
     ),
 ]

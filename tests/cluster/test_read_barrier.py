@@ -15,7 +15,7 @@ from trioka.cluster.partition import Partition
 START = 10
 
 
-class Led:
+class LeaderFixture:
     """Broker 1 leads a partition of brokers 1, 2 and 3, in epoch 5; its log ended at 10 when it began to lead."""
 
     def __init__(self, module: ModuleType, *, isr: tuple[int, ...] = (1, 2, 3), elr: tuple[int, ...] = ()) -> None:
@@ -47,7 +47,7 @@ class Led:
 
 
 def all_in_sync_must_have_followed(module: ModuleType) -> None:
-    led = Led(module)
+    led = LeaderFixture(module)
     assert not led.may_read(1)
     led.follows(2, after=1)
     assert not led.may_read(1)
@@ -56,7 +56,7 @@ def all_in_sync_must_have_followed(module: ModuleType) -> None:
 
 
 def a_fetch_that_was_sent_before_the_read_does_not_count(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2))
+    led = LeaderFixture(module, isr=(1, 2))
     led.follows(2, after=1)
     assert led.may_read(1) and not led.may_read(2)
     led.follows(2, after=3)  # and the reads in between share it
@@ -66,46 +66,46 @@ def a_fetch_that_was_sent_before_the_read_does_not_count(module: ModuleType) -> 
 
 
 def who_follows_in_another_epoch_does_not_count(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2))
+    led = LeaderFixture(module, isr=(1, 2))
     for epoch in (4, 6, -1):
         led.follows(2, after=1, epoch=epoch)
     assert not led.may_read(1)
 
 
 def the_eligible_leader_replicas_count(module: ModuleType) -> None:
-    led = Led(module, isr=(1,), elr=(2,))
+    led = LeaderFixture(module, isr=(1,), elr=(2,))
     assert not led.may_read(1)
     led.follows(2, after=1)
     assert led.may_read(1)
 
 
 def who_has_left_the_isr_counts_until_the_metadata_says_whether_it_is_eligible(module: ModuleType) -> None:
-    led = Led(module, isr=(1, 2))
+    led = LeaderFixture(module, isr=(1, 2))
     led.shrinks_to(1)
     assert not led.may_read(1)
     led.learns(isr=(1,), elr=(2,))
     assert not led.may_read(1)
-    led = Led(module, isr=(1, 2))
+    led = LeaderFixture(module, isr=(1, 2))
     led.shrinks_to(1)
     led.learns(isr=(1,))
     assert led.may_read(1)
 
 
 def who_is_proposed_to_join_counts(module: ModuleType) -> None:
-    led = Led(module, isr=(1,))
+    led = LeaderFixture(module, isr=(1,))
     assert led.may_read(1)
     led.leadership._propose((1, 3))
     assert not led.may_read(1)
 
 
 def a_new_leader_waits_for_the_start_of_its_epoch(module: ModuleType) -> None:
-    led = Led(module, isr=(1,))
+    led = LeaderFixture(module, isr=(1,))
     assert not led.may_read(1, START - 1)
     assert led.may_read(1, START)
 
 
 def the_controller_may_confirm_instead(module: ModuleType) -> None:
-    led = Led(module)
+    led = LeaderFixture(module)
     led.leadership.read_barrier.note_confirmed(leader_epoch=4, requested=9)
     assert not led.may_read(1)
     led.leadership.read_barrier.note_confirmed(leader_epoch=5, requested=2)
@@ -126,7 +126,7 @@ RULES = (
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_a_read_waits_for_all_who_may_lead(rule: Rule) -> None:
+def test_a_read_waits_for_all_possible_leaders(rule: Rule) -> None:
     rule(leader_state)
 
 

@@ -152,7 +152,7 @@ def test_a_segment_that_is_in_others_goes_and_only_one_at_a_time() -> None:
     assert list(decide_as_leader(facts(10), twins, policy(), now_ms=0, is_deleting=True)) == []
 
 
-def test_a_copy_that_nobody_continues_is_cancelled_and_a_deletion_is_resumed() -> None:
+def test_an_abandoned_copy_is_cancelled_and_a_deletion_is_resumed() -> None:
     remote, segment, log = RemotePartition(ABOUT), a_segment(0, 9), facts(0)
     remote.replay(segment_record(ABOUT, segment), 0)
     (step,) = steps(log, remote)

@@ -72,7 +72,7 @@ def test_leadership_goes_back_to_the_first_replicas(module: ModuleType) -> None:
     assert cluster.next_offset == end  # nothing to do
 
 
-def test_who_is_not_in_sync_does_not_lead_for_being_the_first(module: ModuleType) -> None:
+def test_the_first_replica_does_not_lead_out_of_sync(module: ModuleType) -> None:
     cluster = SmallCluster(brokers=2)
     cluster.create("orders", assignments=[[1, 2]])
     cluster.fence(1)
@@ -100,7 +100,7 @@ def without_leaders() -> SmallCluster:
     return cluster
 
 
-def test_a_partition_that_may_lose_records_is_led_by_whoever_is_there(module: ModuleType) -> None:
+def test_a_partition_that_may_lose_records_is_led_by_any_live_replica(module: ModuleType) -> None:
     cluster = without_leaders()
     assert leaders(cluster) == [NO_LEADER]
     cluster.do(module.elect_unclean(cluster.metadata, cluster.settings, LIMIT))
@@ -140,12 +140,12 @@ MISTAKES = [
     (
         "if not partition.has_leader and is_unclean_election_allowed(metadata, settings, topic):",
         "if not partition.has_leader:",
-        test_a_partition_that_may_lose_records_is_led_by_whoever_is_there,
+        test_a_partition_that_may_lose_records_is_led_by_any_live_replica,
     ),
     (
         "PartitionTarget(election=Election.UNCLEAN)",
         "PartitionTarget()",
-        test_a_partition_that_may_lose_records_is_led_by_whoever_is_there,
+        test_a_partition_that_may_lose_records_is_led_by_any_live_replica,
     ),
 ]
 

@@ -116,7 +116,7 @@ def rule_a_balanced_group_stays_as_it_is(uniform: ModuleType) -> None:
                     assert assignor.assign(having(spec, given), topics) == given, seed
 
 
-def rule_ranges_are_neighbours_and_the_same_in_all_topics_that_are_alike(range: ModuleType) -> None:
+def rule_ranges_are_adjacent_and_the_same_in_all_topics_that_are_alike(range: ModuleType) -> None:
     for seed in _seeds():
         for homogeneous in (True, False):
             for spec, topics, given in histories(seed, range.RangeAssignor(), is_homogeneous=homogeneous):
@@ -174,7 +174,7 @@ RULES: list[tuple[ModuleType, Rule]] = [
     (uniform, rule_same_subscriptions_get_equal_shares_and_nothing_moves_that_need_not),
     (uniform, rule_different_subscriptions_are_balanced_as_far_as_one_move_can),
     (uniform, rule_a_balanced_group_stays_as_it_is),
-    (range, rule_ranges_are_neighbours_and_the_same_in_all_topics_that_are_alike),
+    (range, rule_ranges_are_adjacent_and_the_same_in_all_topics_that_are_alike),
     (racks, rule_racks_bring_partitions_near_and_leave_the_balance),
 ]
 
@@ -205,7 +205,7 @@ def test_a_planted_mistake_is_noticed(module: ModuleType, right: str, wrong: str
     assert_noticed(module, right, wrong, rule)
 
 
-def test_a_group_of_nobody_is_given_nothing() -> None:
+def test_a_group_without_members_is_assigned_nothing() -> None:
     for assignor in (UniformAssignor(), RangeAssignor()):
         assert assignor.assign(GroupSpec(members={}), KnownTopics(t=3)) == {}
 
@@ -275,7 +275,7 @@ def test_every_partition_is_read_on_its_rack_where_that_can_be(assignor: Assigno
         assert len(set(assignment.values())) == 1, "the same numbers of both topics"
 
 
-def test_who_joins_takes_what_is_near_and_no_more_moves_than_must() -> None:
+def test_a_new_member_gets_near_partitions_with_the_fewest_moves() -> None:
     topics = KnownTopics()
     topics.add("t", 4, ["a", "b", "a", "b"])
     both = members(2, topics, "t", racks=("a", "b"))

@@ -152,7 +152,7 @@ def test_a_session_must_be_within_the_limits() -> None:
             check_join(joining(session_ms=wrong), around)
 
 
-def test_those_who_are_expected_are_limited_in_number() -> None:
+def test_pending_members_are_limited() -> None:
     group = ClassicGroup("g", context(), START)
     for request_id in range(MAX_PENDING):
         group.join(request_id, joining(), NEWEST, START)
@@ -160,7 +160,7 @@ def test_those_who_are_expected_are_limited_in_number() -> None:
     assert isinstance(result, JoinGroupResponse) and result.error_code == GroupMaxSizeReached.code
 
 
-def test_nobody_leaves_a_group_that_is_not_there() -> None:
+def test_no_member_leaves_a_group_that_does_not_exist() -> None:
     members = [LeaveGroupRequest.Member(member_id="m"), LeaveGroupRequest.Member(member_id="", group_instance_id="i")]
     request = LeaveGroupRequest(group_id="g", members=members)
     answered = leave_unknown_group(request, NEWEST._replace(version=5))
@@ -279,7 +279,7 @@ def test_another_kind_of_group_becomes_this_one_with_its_work_shared_out() -> No
     assert group.rebalance(LATER) == Decision() and group.state == "PreparingRebalance"
 
 
-def test_a_group_that_is_forgotten_tells_those_who_wait_and_has_nothing_due() -> None:
+def test_a_forgotten_group_answers_waiting_members_and_has_nothing_due() -> None:
     around = context()
     group = ClassicGroup("g", around, START)
     group.join(1, joining(), NEWEST._replace(version=3), START)
@@ -358,7 +358,7 @@ def test_consumers_that_cannot_be_understood_may_read_any_topic(said: bytes) -> 
     assert group.offsets_expire_since(commit_ms=3) is None
 
 
-def test_offsets_age_while_nobody_uses_them() -> None:
+def test_offsets_age_while_they_are_unused() -> None:
     simple = ClassicGroup("g", context(), START)
     assert simple.is_simple and simple.offsets_expire_since(commit_ms=3) == 3
     group, _ = stable()

@@ -11,14 +11,14 @@ from trioka.coordinator import classic_group, classic_joining, classic_membershi
 
 
 @pytest.mark.parametrize("name", files("classic"))
-def test_what_the_members_of_a_group_are_told(name: str) -> None:
+def test_responses_to_members_of_a_group(name: str) -> None:
     check(name, STEPS, ClassicWorld())
 
 
 MISTAKES = [
     ("first_generation", classic_joining, "REQUIRES_MEMBER_ID: Final = 4", "REQUIRES_MEMBER_ID: Final = 10"),
     ("initial_delay", classic_rebalance, "            self._initial.has_more = True", "            pass"),
-    ("joining_again", classic_joining, "    Phase.STABLE: _leads_or_has_changed,", "    Phase.STABLE: _has_changed,"),
+    ("joining_again", classic_joining, "    Phase.STABLE: _is_leader_or_changed,", "    Phase.STABLE: _has_changed,"),
     ("joining_again", classic_joining, "    Phase.COMPLETING: _has_changed,", "    Phase.COMPLETING: _always,"),
     ("leaving", classic_group, "if member_id in rebalance.roster.pending:", "if False:"),
     ("sessions", classic_group, "self._rebalance.phase in (Phase.STABLE, Phase.PREPARING)", "False"),
@@ -47,7 +47,12 @@ MISTAKES = [
     ("static_writing", classic_joining, "rebalance.roster.rename(member, old.id)", "member"),
     ("protocols", classic_membership, "-votes[name]", "votes[name]"),
     ("size", classic_joining, "or roster.joined < max_size", "or len(roster) < max_size"),
-    ("crash", classic_rebalance, "                    self._take_back(error, now)\n", "                    pass\n"),
+    (
+        "crash",
+        classic_rebalance,
+        "                    self._abandon_assignment(error, now)\n",
+        "                    pass\n",
+    ),
     (
         "offsets",
         classic_group,

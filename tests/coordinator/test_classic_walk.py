@@ -70,7 +70,7 @@ MISTAKES = [
     (
         "waits for an assignment",
         classic_rebalance,
-        "            self._take_back(RebalanceInProgress, now)\n",
+        "            self._abandon_assignment(RebalanceInProgress, now)\n",
         "            pass\n",
     ),
     (

@@ -83,7 +83,7 @@ def test_an_assignor_must_be_one_that_the_broker_has() -> None:
         ConsumerGroups().join("a", server_assignor="best")
 
 
-def test_only_who_joins_makes_a_group() -> None:
+def test_only_a_join_creates_a_group() -> None:
     groups = ConsumerGroups()
     for epoch in (-1, 1):
         with pytest.raises(GroupIdNotFound):
@@ -91,14 +91,14 @@ def test_only_who_joins_makes_a_group() -> None:
     assert not groups.at_work.coordinator.groups
 
 
-def test_members_are_told_how_often_to_come() -> None:
+def test_members_get_the_heartbeat_interval() -> None:
     groups = ConsumerGroups(heartbeat_interval_ms=1234)
     assert groups.join("a").heartbeat_interval_ms == 1234
     groups.settings = replace(groups.settings, heartbeat_interval_ms=4321)  # of this group, while it lives
     assert groups.heartbeat("a", 2 if groups.group.epoch == 2 else 1).heartbeat_interval_ms == 4321
 
 
-def test_who_says_everything_is_told_everything() -> None:
+def test_a_full_heartbeat_gets_a_full_response() -> None:
     groups = ConsumerGroups()
     has = as_set(groups.join("a", "orders"))
     assert groups.heartbeat("a", 2).assignment is None
@@ -115,7 +115,7 @@ def test_a_heartbeat_with_nothing_new_writes_nothing() -> None:
     assert groups.written(lambda: groups.heartbeat("a", 2)) == []
 
 
-def test_a_member_that_moves_to_another_host_is_written_down_but_not_assigned_anew() -> None:
+def test_a_member_that_moves_to_another_host_is_written_down_but_not_reassigned() -> None:
     groups = ConsumerGroups()
     groups.join("a", "orders")
     (kept,) = groups.written(lambda: groups.heartbeat("a", 2, rack_id="r2"))
@@ -249,7 +249,7 @@ def test_a_pattern_matches_nothing_that_its_asker_may_not_know_of() -> None:
 # -- offsets -----------------------------------------------------------------------------------------------------------
 
 
-def test_offsets_are_shown_to_members_in_their_epoch_and_to_those_who_are_nobody() -> None:
+def test_offsets_are_shown_to_members_in_their_epoch_and_to_non_members() -> None:
     groups = ConsumerGroups()
     groups.join("a", "orders")
     group = groups.group
@@ -273,7 +273,7 @@ def test_a_transaction_may_commit_without_saying_for_whom() -> None:
         group.validate_offset_commit("", -1, "i", is_transactional=True, version=3)
 
 
-def test_a_member_of_the_classic_protocol_is_told_of_generations() -> None:
+def test_a_member_of_the_classic_protocol_gets_generations() -> None:
     groups = ConsumerGroups()
     groups.join("a", "orders")
     value = groups.group.members["a"].metadata_value()
@@ -333,7 +333,7 @@ def test_a_group_without_a_hash_gets_one_with_the_next_heartbeat() -> None:
     assert groups.group.epoch == 3 and groups.group.metadata_hash != 0
 
 
-def test_a_member_in_a_phase_of_the_future_must_begin_anew() -> None:
+def test_a_member_in_a_phase_of_the_future_must_restart() -> None:
     groups = ConsumerGroups()
     has = as_set(groups.join("a", "orders"))
     written = [ledger.TopicPartitions(topic_id=TOPIC, partitions=[0])]

@@ -12,7 +12,7 @@ from trioka.coordinator import consumer_expiry, consumer_group, consumer_heartbe
 
 
 @pytest.mark.parametrize("name", files("consumer"))
-def test_what_the_members_of_a_group_are_told(name: str) -> None:
+def test_responses_to_members_of_a_group(name: str) -> None:
     check(name, STEPS, ConsumerWorld())
 
 

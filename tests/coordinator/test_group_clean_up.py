@@ -38,27 +38,27 @@ def commits_in_between(
 ) -> None:
     """Commits that are answered after `begin` has had its first records written, and before these are committed, are
     there afterwards, whatever else is forgotten."""
-    house = GroupHarness(module)
-    house.settings = OffsetSettings(retention_ms=RETENTION_MS)
+    harness = GroupHarness(module)
+    harness.settings = OffsetSettings(retention_ms=RETENTION_MS)
     for group in ("f", "g"):
-        house.commit(partitions=list(MANY), group=group)
-    house.shell.pass_time(RETENTION_MS - 1)
-    house.commit(group="young")
-    house.shell.holds_back = True
-    begin(house)
-    assert len(house.shell.log) > 2 * len(MANY) + 1, "it has begun"
-    then(house)
+        harness.commit(partitions=list(MANY), group=group)
+    harness.shell.pass_time(RETENTION_MS - 1)
+    harness.commit(group="young")
+    harness.shell.holds_back = True
+    begin(harness)
+    assert len(harness.shell.log) > 2 * len(MANY) + 1, "it has begun"
+    then(harness)
     late = [0, RECORDS_AT_ONCE // 2, len(MANY) - 1]  # the first that is forgotten, one of the first part, and the last
     requests = [commit_request(group, late) for group in ("f", "g")]
-    tickets = [house.shell.ask(partial(commit_offsets, request)) for request in requests]
-    house.shell.commit()
-    result = [result.response for result in house.shell.delivered if result.request_id in tickets]
+    tickets = [harness.shell.ask(partial(commit_offsets, request)) for request in requests]
+    harness.shell.commit()
+    result = [result.response for result in harness.shell.delivered if result.request_id in tickets]
     assert [each.error_code for answer in result for each in answer.topics[0].partitions] == [0] * 6  # type: ignore[union-attr]
     requested = [OffsetFetchRequest.Group.Topic(name="t", partition_indexes=[*late, 1, 1500])]
     for _ in range(2):
-        assert house.fetch("g", topics=requested) == [(77, 0)] * 3 + [(-1, 0)] * 2
-        assert house.fetch("f", topics=requested) == [(77, 0)] * 3 + [(5 if begin is delete_group else -1, 0)] * 2
-        house.shell.crash()
+        assert harness.fetch("g", topics=requested) == [(77, 0)] * 3 + [(-1, 0)] * 2
+        assert harness.fetch("f", topics=requested) == [(77, 0)] * 3 + [(5 if begin is delete_group else -1, 0)] * 2
+        harness.shell.crash()
 
 
 def commit_offsets(request: OffsetCommitRequest, coordinator: Any, request_id: RequestId, now: Now) -> Decision:
@@ -78,25 +78,25 @@ def commit_request(group: str, partitions: list[int], topic: str = "t", offset: 
     )
 
 
-def expire(house: GroupHarness) -> None:
-    house.shell.pass_time(1)
+def expire(harness: GroupHarness) -> None:
+    harness.shell.pass_time(1)
 
 
-def delete_topic(house: GroupHarness) -> None:
-    house.topics.remove("t")
-    house.shell.tell(lambda c, now: c.topics_deleted(["t"], now))
+def delete_topic(harness: GroupHarness) -> None:
+    harness.topics.remove("t")
+    harness.shell.notify(lambda c, now: c.topics_deleted(["t"], now))
 
 
-def create_topic(house: GroupHarness) -> None:
-    house.topics.add("t", len(MANY))
+def create_topic(harness: GroupHarness) -> None:
+    harness.topics.add("t", len(MANY))
 
 
-def delete_group(house: GroupHarness) -> None:
-    house.shell.ask(lambda c, request_id, now: c.delete_group(request_id, "g", now))
+def delete_group(harness: GroupHarness) -> None:
+    harness.shell.ask(lambda c, request_id, now: c.delete_group(request_id, "g", now))
 
 
 def test_a_commit_between_two_parts_of_an_expiry_is_kept(module: ModuleType) -> None:
-    commits_in_between(module, expire, then=lambda house: None)
+    commits_in_between(module, expire, then=lambda harness: None)
 
 
 def test_a_commit_between_two_parts_of_a_topics_deletion_is_kept(module: ModuleType) -> None:
@@ -105,36 +105,36 @@ def test_a_commit_between_two_parts_of_a_topics_deletion_is_kept(module: ModuleT
 
 
 def test_a_commit_behind_the_deletion_of_a_large_group_is_kept(module: ModuleType) -> None:
-    commits_in_between(module, delete_group, then=lambda house: None)
+    commits_in_between(module, delete_group, then=lambda harness: None)
 
 
 def test_a_group_that_comes_to_life_between_two_parts_keeps_what_is_left(module: ModuleType) -> None:
     """What has not been written yet is not forgotten for a group that has a member by now."""
-    house = GroupHarness(module)
-    house.settings = OffsetSettings(retention_ms=RETENTION_MS)
-    house.commit(partitions=list(MANY))
-    house.shell.pass_time(RETENTION_MS - 1)
-    house.shell.holds_back = True
-    house.shell.pass_time(1)
-    house.join()
-    house.shell.commit()
-    assert len(house.coordinator.offsets) == len(MANY) - RECORDS_AT_ONCE
-    assert not house.coordinator.groups["g"].is_empty
+    harness = GroupHarness(module)
+    harness.settings = OffsetSettings(retention_ms=RETENTION_MS)
+    harness.commit(partitions=list(MANY))
+    harness.shell.pass_time(RETENTION_MS - 1)
+    harness.shell.holds_back = True
+    harness.shell.pass_time(1)
+    harness.join()
+    harness.shell.commit()
+    assert len(harness.coordinator.offsets) == len(MANY) - RECORDS_AT_ONCE
+    assert not harness.coordinator.groups["g"].is_empty
 
 
 def test_a_part_that_cannot_be_written_ends_a_clean_up_until_the_next(module: ModuleType) -> None:
-    house = GroupHarness(module)
-    house.settings = OffsetSettings(retention_ms=RETENTION_MS)
-    house.commit(partitions=list(MANY))
-    house.shell.pass_time(RETENTION_MS - 1)
-    house.shell.holds_back = True
-    house.shell.pass_time(1)
-    house.shell.failure = NotCoordinator()
-    house.shell.commit()
-    assert len(house.coordinator.offsets) == len(MANY) - RECORDS_AT_ONCE
-    house.shell.failure = None
-    house.shell.pass_time(RETENTION_MS)
-    assert house.listed() == [] and len(house.coordinator.offsets) == 0
+    harness = GroupHarness(module)
+    harness.settings = OffsetSettings(retention_ms=RETENTION_MS)
+    harness.commit(partitions=list(MANY))
+    harness.shell.pass_time(RETENTION_MS - 1)
+    harness.shell.holds_back = True
+    harness.shell.pass_time(1)
+    harness.shell.failure = NotCoordinator()
+    harness.shell.commit()
+    assert len(harness.coordinator.offsets) == len(MANY) - RECORDS_AT_ONCE
+    harness.shell.failure = None
+    harness.shell.pass_time(RETENTION_MS)
+    assert harness.listed() == [] and len(harness.coordinator.offsets) == 0
 
 
 # -- a walk ------------------------------------------------------------------------------------------------------------
@@ -152,9 +152,9 @@ class Walk:
 
     def __init__(self, module: ModuleType, seed: int) -> None:
         self.random = Random(seed)
-        self.house = GroupHarness(module)
-        self.house.topics.add("u", 8)
-        self.house.settings = OffsetSettings(retention_ms=RETENTION_MS)
+        self.harness = GroupHarness(module)
+        self.harness.topics.add("u", 8)
+        self.harness.settings = OffsetSettings(retention_ms=RETENTION_MS)
         self.commits: dict[GroupTopicPartition, Commit] = {}  # the last ones
         self.offset = 0
 
@@ -167,49 +167,49 @@ class Walk:
             step()
             self.check()
         self.release()
-        self.house.shell.pass_time(3 * RETENTION_MS)
-        assert len(self.house.coordinator.offsets) == 0 and self.house.listed() == []
+        self.harness.shell.pass_time(3 * RETENTION_MS)
+        assert len(self.harness.coordinator.offsets) == 0 and self.harness.listed() == []
 
     def commit(self) -> None:
         self.offset += 1
         group, topic = self.random.choice("fg"), self.random.choice("tu")
         partitions = self.random.sample(range(8), self.random.randrange(1, 9))
         request = commit_request(group, partitions, topic, self.offset)
-        self.house.shell.ask(partial(commit_offsets, request))
+        self.harness.shell.ask(partial(commit_offsets, request))
         for partition in partitions:
-            self.commits[GroupTopicPartition(group, topic, partition)] = Commit(self.offset, self.house.shell.now_ms)
+            self.commits[GroupTopicPartition(group, topic, partition)] = Commit(self.offset, self.harness.shell.now_ms)
 
     def wait(self) -> None:
-        self.house.shell.pass_time(self.random.randrange(RETENTION_MS))
+        self.harness.shell.pass_time(self.random.randrange(RETENTION_MS))
 
     def hold(self) -> None:
-        self.house.shell.holds_back = True
+        self.harness.shell.holds_back = True
 
     def release(self) -> None:
-        self.house.shell.commit()
+        self.harness.shell.commit()
 
     def delete_topic(self) -> None:
         name = self.random.choice("tu")
-        self.house.topics.remove(name)
-        self.house.shell.tell(lambda c, now: c.topics_deleted([name], now))
+        self.harness.topics.remove(name)
+        self.harness.shell.notify(lambda c, now: c.topics_deleted([name], now))
         self.commits = {place: commit for place, commit in self.commits.items() if place.topic != name}
-        self.house.topics.add(name, 8)
+        self.harness.topics.add(name, 8)
 
     def delete_group(self) -> None:
         group = self.random.choice("fg")
-        self.house.shell.ask(lambda c, request_id, now: c.delete_group(request_id, group, now))
+        self.harness.shell.ask(lambda c, request_id, now: c.delete_group(request_id, group, now))
         self.commits = {place: commit for place, commit in self.commits.items() if place.group != group}
 
     def crash(self) -> None:
-        self.house.shell.crash()
+        self.harness.shell.crash()
 
     def check(self) -> None:
-        oldest_ms = self.house.shell.now_ms - RETENTION_MS
+        oldest_ms = self.harness.shell.now_ms - RETENTION_MS
         for place, (offset, at_ms) in self.commits.items():
-            found = self.house.coordinator.offsets.get(*place)
+            found = self.harness.coordinator.offsets.get(*place)
             if at_ms > oldest_ms:
                 assert found is not None and found.offset == offset, f"{place} was committed at {offset}: {found}"
-                assert place.group in self.house.coordinator.groups
+                assert place.group in self.harness.coordinator.groups
 
 
 def walks(module: ModuleType) -> None:

@@ -43,74 +43,74 @@ def module() -> ModuleType:
 
 
 def test_a_commit_from_outside_makes_a_simple_group(module: ModuleType) -> None:
-    house = GroupHarness(module)
-    assert house.commit(5) == [0]
-    assert house.listed() == [("g", "Empty", "classic")]
-    assert house.fetch() == [(5, 0)]
-    house.shell.crash()
-    assert house.listed() == [("g", "Empty", "classic")] and house.fetch() == [(5, 0)]
+    harness = GroupHarness(module)
+    assert harness.commit(5) == [0]
+    assert harness.listed() == [("g", "Empty", "classic")]
+    assert harness.fetch() == [(5, 0)]
+    harness.shell.crash()
+    assert harness.listed() == [("g", "Empty", "classic")] and harness.fetch() == [(5, 0)]
 
 
 def test_a_commit_of_a_member_of_nothing_is_refused(module: ModuleType) -> None:
-    house = GroupHarness(module)
-    assert house.commit(epoch=3, member="m", version=8) == [IllegalGeneration.code]
-    assert house.commit(epoch=3, member="m", version=9) == [GroupIdNotFound.code]
-    assert house.listed() == []
+    harness = GroupHarness(module)
+    assert harness.commit(epoch=3, member="m", version=8) == [IllegalGeneration.code]
+    assert harness.commit(epoch=3, member="m", version=9) == [GroupIdNotFound.code]
+    assert harness.listed() == []
 
 
 def test_a_commit_is_fenced_by_generation_and_member(module: ModuleType) -> None:
-    house = GroupHarness(module)
-    member = house.settle()
-    assert house.commit(1, epoch=1, member=member) == [0]
-    assert house.commit(2, epoch=0, member=member) == [IllegalGeneration.code]
-    assert house.commit(3, epoch=2, member=member) == [IllegalGeneration.code]
-    assert house.commit(4, epoch=1, member="somebody") == [UnknownMemberId.code]
-    assert house.commit(5) == [UnknownMemberId.code]
-    assert house.fetch() == [(1, 0)]
+    harness = GroupHarness(module)
+    member = harness.settle()
+    assert harness.commit(1, epoch=1, member=member) == [0]
+    assert harness.commit(2, epoch=0, member=member) == [IllegalGeneration.code]
+    assert harness.commit(3, epoch=2, member=member) == [IllegalGeneration.code]
+    assert harness.commit(4, epoch=1, member="somebody") == [UnknownMemberId.code]
+    assert harness.commit(5) == [UnknownMemberId.code]
+    assert harness.fetch() == [(1, 0)]
 
 
 def test_a_commit_keeps_its_members_session_alive() -> None:
-    house = GroupHarness()
-    member = house.settle()
+    harness = GroupHarness()
+    member = harness.settle()
     for _ in range(5):
-        house.shell.pass_time(9_000)
-        assert house.commit(epoch=1, member=member) == [0]
-    house.shell.pass_time(10_000)
-    assert house.commit(epoch=1, member=member) == [UnknownMemberId.code]
+        harness.shell.pass_time(9_000)
+        assert harness.commit(epoch=1, member=member) == [0]
+    harness.shell.pass_time(10_000)
+    assert harness.commit(epoch=1, member=member) == [UnknownMemberId.code]
 
 
 def test_topics_that_are_not_there_are_refused_one_by_one() -> None:
-    house = GroupHarness()
-    topic = house.topics.by_name("u")
+    harness = GroupHarness()
+    topic = harness.topics.by_name("u")
     assert topic is not None
-    assert house.commit(topic="nowhere") == [UnknownTopicOrPartition.code]
-    assert house.commit(topic=b"x" * 16, version=10) == [UnknownTopicId.code]
-    assert house.commit(topic="u", partitions=[0, 3, -1]) == [UnknownTopicOrPartition.code] * 2 + [0]
-    assert house.commit(topic=topic.id, partitions=[0, 3], version=10) == [UnknownTopicOrPartition.code, 0]
+    assert harness.commit(topic="nowhere") == [UnknownTopicOrPartition.code]
+    assert harness.commit(topic=b"x" * 16, version=10) == [UnknownTopicId.code]
+    assert harness.commit(topic="u", partitions=[0, 3, -1]) == [UnknownTopicOrPartition.code] * 2 + [0]
+    assert harness.commit(topic=topic.id, partitions=[0, 3], version=10) == [UnknownTopicOrPartition.code, 0]
 
 
 def test_metadata_may_not_be_too_long_in_units_of_utf_16() -> None:
-    house = GroupHarness()
-    assert house.commit(text="x" * 4096) == [0]
-    assert house.commit(text="x" * 4097) == [OffsetMetadataTooLarge.code]
-    assert house.commit(text="é" * 4096) == [0]
-    assert house.commit(text="\N{SNAKE}" * 2049) == [OffsetMetadataTooLarge.code]
+    harness = GroupHarness()
+    assert harness.commit(text="x" * 4096) == [0]
+    assert harness.commit(text="x" * 4097) == [OffsetMetadataTooLarge.code]
+    assert harness.commit(text="é" * 4096) == [0]
+    assert harness.commit(text="\N{SNAKE}" * 2049) == [OffsetMetadataTooLarge.code]
 
 
-def test_an_offset_in_a_topic_that_had_the_same_name_is_not_told_by_id() -> None:
-    house = GroupHarness()
-    first = house.topics.add("v")
-    house.commit(topic="v")
-    second = house.topics.add("v", topic_id=b"second".ljust(16, b"\0"))
+def test_an_offset_of_an_earlier_topic_is_not_returned_by_id() -> None:
+    harness = GroupHarness()
+    first = harness.topics.add("v")
+    harness.commit(topic="v")
+    second = harness.topics.add("v", topic_id=b"second".ljust(16, b"\0"))
     requested = [OffsetFetchRequest.Group.Topic(topic_id=second, partition_indexes=[0])]
-    assert first != second and house.fetch(version=10, topics=requested) == [(-1, 0)]
+    assert first != second and harness.fetch(version=10, topics=requested) == [(-1, 0)]
 
 
 def test_of_a_group_that_does_not_exist_nothing_is_committed() -> None:
-    house = GroupHarness()
-    assert house.fetch("nobody") == [(-1, 0)]
-    assert house.fetch("nobody", topics=None) == []
-    assert house.fetch("nobody", version=10, topics=[_by_id(b"x" * 16)]) == [(-1, UnknownTopicId.code)]
+    harness = GroupHarness()
+    assert harness.fetch("nobody") == [(-1, 0)]
+    assert harness.fetch("nobody", topics=None) == []
+    assert harness.fetch("nobody", version=10, topics=[_by_id(b"x" * 16)]) == [(-1, UnknownTopicId.code)]
 
 
 def _by_id(topic_id: bytes) -> OffsetFetchRequest.Group.Topic:
@@ -131,24 +131,24 @@ def test_the_first_version_says_a_groups_error_at_each_partition() -> None:
 
 
 def test_a_commit_in_a_transaction_is_hidden_until_its_marker(module: ModuleType) -> None:
-    house = GroupHarness(module)
-    house.commit(5)
-    assert house.commit_in_transaction(9) == 0
-    assert house.shell.log[-1].producer == P
-    assert house.fetch() == [(5, 0)]
-    assert house.fetch(stable=True) == [(-1, UnstableOffsetCommit.code)]
-    assert house.fetch(stable=True, topics=None) == [(-1, UnstableOffsetCommit.code)]
-    house.coordinator.replay_end(P, True)
-    assert house.fetch(stable=True) == [(9, 0)]
+    harness = GroupHarness(module)
+    harness.commit(5)
+    assert harness.commit_in_transaction(9) == 0
+    assert harness.shell.log[-1].producer == P
+    assert harness.fetch() == [(5, 0)]
+    assert harness.fetch(stable=True) == [(-1, UnstableOffsetCommit.code)]
+    assert harness.fetch(stable=True, topics=None) == [(-1, UnstableOffsetCommit.code)]
+    harness.coordinator.replay_end(P, True)
+    assert harness.fetch(stable=True) == [(9, 0)]
 
 
 def test_a_commit_in_a_transaction_is_fenced_like_any_other() -> None:
-    house = GroupHarness()
-    assert house.commit_in_transaction(1, generation=3, member="m") == IllegalGeneration.code
-    member = house.settle()
-    assert house.commit_in_transaction(1, generation=1, member=member) == 0
-    assert house.commit_in_transaction(2, generation=0, member=member) == IllegalGeneration.code
-    assert house.commit_in_transaction(3, generation=1, member="somebody") == UnknownMemberId.code
+    harness = GroupHarness()
+    assert harness.commit_in_transaction(1, generation=3, member="m") == IllegalGeneration.code
+    member = harness.settle()
+    assert harness.commit_in_transaction(1, generation=1, member=member) == 0
+    assert harness.commit_in_transaction(2, generation=0, member=member) == IllegalGeneration.code
+    assert harness.commit_in_transaction(3, generation=1, member="somebody") == UnknownMemberId.code
 
 
 # -- failures ----------------------------------------------------------------------------------------------------------
@@ -156,33 +156,33 @@ def test_a_commit_in_a_transaction_is_fenced_like_any_other() -> None:
 
 @pytest.mark.parametrize("request_name", ["commit", "join", "consume", "delete", "delete offsets"])
 def test_what_could_not_be_written_has_changed_nothing(request_name: str) -> None:
-    house = GroupHarness()
-    house.commit(5)
-    before = house.state()
-    house.shell.failure = CoordinatorNotAvailable("the disk is full")
+    harness = GroupHarness()
+    harness.commit(5)
+    before = harness.state()
+    harness.shell.failure = CoordinatorNotAvailable("the disk is full")
     if request_name == "commit":
-        assert house.commit(9) == [CoordinatorNotAvailable.code]
-        assert house.commit(9, group="new") == [CoordinatorNotAvailable.code]
+        assert harness.commit(9) == [CoordinatorNotAvailable.code]
+        assert harness.commit(9, group="new") == [CoordinatorNotAvailable.code]
     elif request_name == "join":
-        assert house.join("new").error_code == CoordinatorNotAvailable.code
+        assert harness.join("new").error_code == CoordinatorNotAvailable.code
     elif request_name == "consume":
-        assert isinstance(house.consume("new"), CoordinatorNotAvailable)
+        assert isinstance(harness.consume("new"), CoordinatorNotAvailable)
     elif request_name == "delete":
-        assert isinstance(house.ask("delete_group", "g"), CoordinatorNotAvailable)
+        assert isinstance(harness.ask("delete_group", "g"), CoordinatorNotAvailable)
     else:
-        assert isinstance(house.ask("delete_offsets", _delete("t")), CoordinatorNotAvailable)
-    assert house.state() == before
-    house.shell.failure = None
-    assert house.commit(6) == [0] and house.join("new").error_code == 0
+        assert isinstance(harness.ask("delete_offsets", _delete("t")), CoordinatorNotAvailable)
+    assert harness.state() == before
+    harness.shell.failure = None
+    assert harness.commit(6) == [0] and harness.join("new").error_code == 0
 
 
 def test_a_group_that_could_not_be_written_is_not_there(module: ModuleType) -> None:
-    house = GroupHarness(module)
-    house.shell.failure = CoordinatorNotAvailable("the disk is full")
-    house.join("new")
-    assert house.listed() == [] and not house.shell.waiting
-    house.shell.failure = None
-    assert house.join("new").generation_id == 1
+    harness = GroupHarness(module)
+    harness.shell.failure = CoordinatorNotAvailable("the disk is full")
+    harness.join("new")
+    assert harness.listed() == [] and not harness.shell.waiting
+    harness.shell.failure = None
+    assert harness.join("new").generation_id == 1
 
 
 def _delete(topic: str, *partitions: int) -> OffsetDeleteRequest:
@@ -201,132 +201,132 @@ def _delete(topic: str, *partitions: int) -> OffsetDeleteRequest:
 
 
 def test_offsets_of_topics_that_are_read_are_not_deleted() -> None:
-    house = GroupHarness()
-    member = house.settle()
-    house.commit(5, epoch=1, member=member)
-    house.commit(5, epoch=1, member=member, topic="u")
-    (result,) = house.ask("delete_offsets", _delete("t")).topics
+    harness = GroupHarness()
+    member = harness.settle()
+    harness.commit(5, epoch=1, member=member)
+    harness.commit(5, epoch=1, member=member, topic="u")
+    (result,) = harness.ask("delete_offsets", _delete("t")).topics
     assert result.partitions[0].error_code == GroupSubscribedToTopic.code
-    (result,) = house.ask("delete_offsets", _delete("u", 0, 9)).topics
+    (result,) = harness.ask("delete_offsets", _delete("u", 0, 9)).topics
     assert [(p.partition_index, p.error_code) for p in result.partitions] == [(9, UnknownTopicOrPartition.code), (0, 0)]
-    assert house.fetch() == [(5, 0)]
-    assert house.fetch(topics=None) == [(5, 0)]
+    assert harness.fetch() == [(5, 0)]
+    assert harness.fetch(topics=None) == [(5, 0)]
 
 
 def test_offsets_of_no_group_cannot_be_deleted() -> None:
-    house = GroupHarness()
-    assert isinstance(house.ask("delete_offsets", _delete("t")), GroupIdNotFound)
+    harness = GroupHarness()
+    assert isinstance(harness.ask("delete_offsets", _delete("t")), GroupIdNotFound)
     nameless = OffsetDeleteRequest(group_id="", topics=[])
-    assert isinstance(house.ask("delete_offsets", nameless), InvalidGroupId)
+    assert isinstance(harness.ask("delete_offsets", nameless), InvalidGroupId)
 
 
 def test_a_group_is_deleted_with_all_it_has(module: ModuleType) -> None:
-    house = GroupHarness(module)
+    harness = GroupHarness(module)
     for partition in range(5):
-        house.commit(partitions=[partition])
-    house.settle("busy")
-    assert isinstance(house.ask("delete_group", "busy"), NonEmptyGroup)
-    assert isinstance(house.ask("delete_group", "nobody"), GroupIdNotFound)
-    assert house.ask("delete_group", "g").results[0].error_code == 0
-    assert house.listed() == [("busy", "Stable", "classic")] and len(house.coordinator.offsets) == 0
-    house.shell.crash()
-    assert house.listed() == [("busy", "Stable", "classic")] and len(house.coordinator.offsets) == 0
+        harness.commit(partitions=[partition])
+    harness.settle("busy")
+    assert isinstance(harness.ask("delete_group", "busy"), NonEmptyGroup)
+    assert isinstance(harness.ask("delete_group", "nobody"), GroupIdNotFound)
+    assert harness.ask("delete_group", "g").results[0].error_code == 0
+    assert harness.listed() == [("busy", "Stable", "classic")] and len(harness.coordinator.offsets) == 0
+    harness.shell.crash()
+    assert harness.listed() == [("busy", "Stable", "classic")] and len(harness.coordinator.offsets) == 0
 
 
 def test_a_large_group_is_deleted_by_one_decision(module: ModuleType) -> None:
     """A member that joined between two parts would be left with some of its offsets."""
-    house = GroupHarness(module)
-    house.commit(partitions=list(range(2000)))
-    house.commit(group="other")
-    before = len(house.shell.log)
-    house.shell.holds_back = True
-    house.ask("delete_group", "g")
-    assert len(house.shell.log) - before == 2001 > 2 * RECORDS_AT_ONCE
-    assert house.listed() == [("other", "Empty", "classic")]
+    harness = GroupHarness(module)
+    harness.commit(partitions=list(range(2000)))
+    harness.commit(group="other")
+    before = len(harness.shell.log)
+    harness.shell.holds_back = True
+    harness.ask("delete_group", "g")
+    assert len(harness.shell.log) - before == 2001 > 2 * RECORDS_AT_ONCE
+    assert harness.listed() == [("other", "Empty", "classic")]
 
 
 def test_a_deleted_topic_takes_its_offsets_along(module: ModuleType) -> None:
-    house = GroupHarness(module)
-    house.commit()
-    house.commit(topic="u")
-    house.commit(group="other")
-    house.topics.remove("t")
-    house.shell.tell(lambda c, now: c.topics_deleted(["t"], now))
-    assert house.fetch() == house.fetch("other") == [(-1, 0)]
-    assert house.fetch(topics=[OffsetFetchRequest.Group.Topic(name="u", partition_indexes=[0])]) == [(5, 0)]
+    harness = GroupHarness(module)
+    harness.commit()
+    harness.commit(topic="u")
+    harness.commit(group="other")
+    harness.topics.remove("t")
+    harness.shell.notify(lambda c, now: c.topics_deleted(["t"], now))
+    assert harness.fetch() == harness.fetch("other") == [(-1, 0)]
+    assert harness.fetch(topics=[OffsetFetchRequest.Group.Topic(name="u", partition_indexes=[0])]) == [(5, 0)]
 
 
 def test_offsets_expire_only_when_their_group_is_empty(module: ModuleType) -> None:
     """KIP-211."""
-    house = GroupHarness(module)
-    member = house.settle(session_ms=1_800_000)
-    house.commit(epoch=1, member=member)
+    harness = GroupHarness(module)
+    member = harness.settle(session_ms=1_800_000)
+    harness.commit(epoch=1, member=member)
     alive = HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
-    while house.shell.now_ms < 8 * DAY_MS:
-        house.shell.pass_time(1_700_000)
-        assert house.ask("heartbeat", alive, Client("c", "/h", 4)).error_code == 0
-    assert house.fetch() == [(5, 0)]
-    house.shell.pass_time(6 * DAY_MS)
-    assert house.listed() == [("g", "Empty", "classic")] and house.fetch() == [(5, 0)]
-    house.shell.pass_time(2 * DAY_MS)
-    assert house.listed() == [] and house.fetch() == [(-1, 0)]
+    while harness.shell.now_ms < 8 * DAY_MS:
+        harness.shell.pass_time(1_700_000)
+        assert harness.ask("heartbeat", alive, Client("c", "/h", 4)).error_code == 0
+    assert harness.fetch() == [(5, 0)]
+    harness.shell.pass_time(6 * DAY_MS)
+    assert harness.listed() == [("g", "Empty", "classic")] and harness.fetch() == [(5, 0)]
+    harness.shell.pass_time(2 * DAY_MS)
+    assert harness.listed() == [] and harness.fetch() == [(-1, 0)]
 
 
 def test_a_simple_group_goes_with_its_last_offset() -> None:
-    house = GroupHarness()
-    house.commit()
-    house.shell.pass_time(5 * DAY_MS)
-    house.commit(partitions=[1])
-    house.shell.pass_time(2 * DAY_MS + 600_000)
-    assert house.fetch() == [(-1, 0)] and house.fetch(topics=None) == [(5, 0)]
-    house.shell.pass_time(6 * DAY_MS)
-    assert house.listed() == []
-    house.shell.crash()
-    assert house.listed() == []
+    harness = GroupHarness()
+    harness.commit()
+    harness.shell.pass_time(5 * DAY_MS)
+    harness.commit(partitions=[1])
+    harness.shell.pass_time(2 * DAY_MS + 600_000)
+    assert harness.fetch() == [(-1, 0)] and harness.fetch(topics=None) == [(5, 0)]
+    harness.shell.pass_time(6 * DAY_MS)
+    assert harness.listed() == []
+    harness.shell.crash()
+    assert harness.listed() == []
 
 
 # -- groups as a whole -------------------------------------------------------------------------------------------------
 
 
 def test_groups_are_listed_by_state_and_type() -> None:
-    house = GroupHarness()
-    house.commit(group="simple")
-    house.settle("classic")
-    house.consume("new")
-    assert sorted(house.listed()) == [
+    harness = GroupHarness()
+    harness.commit(group="simple")
+    harness.settle("classic")
+    harness.consume("new")
+    assert sorted(harness.listed()) == [
         ("classic", "Stable", "classic"),
         ("new", "Stable", "consumer"),
         ("simple", "Empty", "classic"),
     ]
-    assert house.listed(states_filter=["eMPTY", "nonsense"]) == [("simple", "Empty", "classic")]
-    assert house.listed(types_filter=["Consumer"]) == [("new", "Stable", "consumer")]
-    assert house.listed(types_filter=["classic"], states_filter=["stable"]) == [("classic", "Stable", "classic")]
-    assert house.listed(types_filter=["nonsense"]) == []
+    assert harness.listed(states_filter=["eMPTY", "nonsense"]) == [("simple", "Empty", "classic")]
+    assert harness.listed(types_filter=["Consumer"]) == [("new", "Stable", "consumer")]
+    assert harness.listed(types_filter=["classic"], states_filter=["stable"]) == [("classic", "Stable", "classic")]
+    assert harness.listed(types_filter=["nonsense"]) == []
 
 
 def test_each_kind_is_described_by_its_own_request() -> None:
-    house = GroupHarness()
-    house.settle("classic")
-    house.consume("new")
-    assert house.coordinator.describe_group("classic", 6).group_state == "Stable"
+    harness = GroupHarness()
+    harness.settle("classic")
+    harness.consume("new")
+    assert harness.coordinator.describe_group("classic", 6).group_state == "Stable"
     for missing in ("new", "nobody"):
-        result = house.coordinator.describe_group(missing, 5)
+        result = harness.coordinator.describe_group(missing, 5)
         assert (result.error_code, result.group_state, result.error_message) == (0, "Dead", None)
-        result = house.coordinator.describe_group(missing, 6)
+        result = harness.coordinator.describe_group(missing, 6)
         assert (result.error_code, result.group_state) == (GroupIdNotFound.code, "Dead") and result.error_message
-    assert house.coordinator.describe_consumer_group("new").group_state == "Stable"
+    assert harness.coordinator.describe_consumer_group("new").group_state == "Stable"
     for missing in ("classic", "nobody"):
         with pytest.raises(GroupIdNotFound):
-            house.coordinator.describe_consumer_group(missing)
+            harness.coordinator.describe_consumer_group(missing)
 
 
 def test_an_empty_group_becomes_one_of_the_other_kind() -> None:
-    house = GroupHarness()
-    house.commit(5)
-    assert house.consume().error_code == 0
-    assert house.listed() == [("g", "Stable", "consumer")] and house.fetch() == [(5, 0)]
-    house.shell.crash()
-    assert house.listed() == [("g", "Stable", "consumer")] and house.fetch() == [(5, 0)]
+    harness = GroupHarness()
+    harness.commit(5)
+    assert harness.consume().error_code == 0
+    assert harness.listed() == [("g", "Stable", "consumer")] and harness.fetch() == [(5, 0)]
+    harness.shell.crash()
+    assert harness.listed() == [("g", "Stable", "consumer")] and harness.fetch() == [(5, 0)]
 
 
 MISTAKES = [

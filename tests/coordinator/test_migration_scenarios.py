@@ -6,5 +6,5 @@ from support.scenarios import check, files
 
 
 @pytest.mark.parametrize("name", files("migration"))
-def test_what_the_members_of_a_changing_group_are_told(name: str) -> None:
+def test_responses_to_members_of_a_changing_group(name: str) -> None:
     check(name, STEPS, MigrationWorld())

@@ -64,9 +64,9 @@ MISTAKES: list[tuple[ModuleType, str, str, Callable[[], None]]] = [
     ),
     (
         migration,
-        "if has_newcomer and all(member.classic is not None for member in gone):\n"
+        "if has_new_member and all(member.classic is not None for member in gone):\n"
         "    return None  # one has taken the place of another of its own kind",
-        "if has_newcomer and all(member.classic is not None for member in gone):\n    pass",
+        "if has_new_member and all(member.classic is not None for member in gone):\n    pass",
         scenarios,
     ),
     (migration, "must_rebalance=not is_settled", "must_rebalance=False", scenarios),

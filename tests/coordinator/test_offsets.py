@@ -219,7 +219,7 @@ def test_an_offset_expires_after_its_retention(storage: ModuleType) -> None:
     assert gone(book, Group(), 1000 + DAY_MS) == ([("t", 0)], True)
 
 
-def test_what_expires_is_told_in_parts_and_the_last_says_that_nothing_remains(storage: ModuleType) -> None:
+def test_expiry_comes_in_parts_and_the_last_one_is_marked(storage: ModuleType) -> None:
     book = Book(storage)
     for partition in range(5):
         book.commit(1, partition=partition)
@@ -248,7 +248,7 @@ def test_a_group_at_work_keeps_its_offsets(storage: ModuleType) -> None:
     assert gone(book, Group("t"), 1000 * DAY_MS) == ([("u", 0)], False)
 
 
-def test_a_commit_may_have_said_itself_when_it_expires(storage: ModuleType) -> None:
+def test_a_commit_may_have_its_own_expiry(storage: ModuleType) -> None:
     book = Book(storage)
     book.commit(1, at_ms=1000, expire_ms=2000)
     assert gone(book, Group(), 1999) == ([], False)
@@ -275,7 +275,7 @@ def test_a_group_without_offsets_may_go_unless_it_is_about_to_get_some(storage: 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_whoever_reads_the_log_comes_to_what_was_written_last(seed: int) -> None:
+def test_a_reader_of_the_log_finds_what_was_written_last(seed: int) -> None:
     """Against the definition: of the records that count, the last; G3: those of open transactions do not count."""
     random = Random(seed)
     book = Book()
@@ -310,7 +310,7 @@ def last_that_counts(log: list[tuple[Producer | None, int | None, bool | None]])
 
 MISTAKES = [
     ("                    return gone, False\n", "                    return gone, not remains\n",
-     test_what_expires_is_told_in_parts_and_the_last_says_that_nothing_remains),
+     test_expiry_comes_in_parts_and_the_last_one_is_marked),
     ("(committed, *self._pending_at(place))", "(committed,)",
      test_what_is_committed_in_a_topic_that_was_created_again_stays),
     ("one.topic_id != gone[topic]", "True", test_what_is_committed_in_a_topic_that_was_created_again_stays),

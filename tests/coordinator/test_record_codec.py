@@ -33,7 +33,7 @@ def test_what_is_written_is_read_again() -> None:
     assert TRANSACTIONS.decode(*TRANSACTIONS.encode(transaction)) == transaction
 
 
-def test_a_commit_stands_as_kafka_writes_it() -> None:
+def test_a_commit_is_written_as_kafka_writes_it() -> None:
     key, value = GROUPS.encode(COMMIT)
     assert key.hex(" ") == "00 01 00 01 67 00 06 6f 72 64 65 72 73 00 00 00 03"
     assert value is not None
@@ -43,7 +43,7 @@ def test_a_commit_stands_as_kafka_writes_it() -> None:
     )
 
 
-def test_a_commit_that_says_when_it_expires_stands_in_the_version_that_can_say_it() -> None:
+def test_a_commit_with_an_expiry_is_written_in_the_version_that_has_it() -> None:
     expiring = StoredRecord(
         COMMIT.key, OffsetCommitValue(offset=42, metadata="here", commit_timestamp=1_000, expire_timestamp=2_000)
     )
@@ -62,7 +62,7 @@ def test_what_is_forgotten_has_a_key_and_no_value() -> None:
     assert GROUPS.decode(key, None) == StoredRecord(COMMIT.key, None)
 
 
-def test_a_kind_that_is_not_known_is_somebody_elses() -> None:
+def test_an_unknown_kind_is_left_alone() -> None:
     assert GROUPS.decode(b"\x7f\x00anything", b"\x00\x00") is None
 
 

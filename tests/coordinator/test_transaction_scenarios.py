@@ -11,7 +11,7 @@ from trioka.coordinator import transaction, transactions
 
 
 @pytest.mark.parametrize("name", files("transaction"))
-def test_what_producers_are_told(name: str) -> None:
+def test_responses_to_producers(name: str) -> None:
     check(name, STEPS, TransactionWorld())
 
 
@@ -58,7 +58,7 @@ MISTAKES = [
     ("first_generation", transaction, "epoch=min(self.epoch + 1, MAX_EPOCH), last_epoch=NO_EPOCH", ""),
     # T4: the verdict comes first, the end last, and a new coordinator goes on.
     ("second_generation", transactions, "unmarked.difference_update(partitions)", "unmarked.clear()"),
-    ("crash", transactions, "return [self._follow(name, now) for name in list(self.transactions)]", "return []"),
+    ("crash", transactions, "return [self._next_step(name, now) for name in list(self.transactions)]", "return []"),
     ("crash", transactions, "            or order.coordinator_epoch != self._epoch\n", ""),
     ("crash", transactions, "coordinator_epoch=self._epoch,", "coordinator_epoch=0,"),
     # T6: only what takes part may be written.
@@ -74,7 +74,7 @@ MISTAKES = [
     ("timeout", transactions, "found.started_ms + found.timeout_ms - now.wall_ms", "found.timeout_ms"),
     ("timeout", transactions, "max(left_ms, pause_ms)", "left_ms"),
     ("timeout", transactions, "elif self._deadlines.get((name, TIMEOUT)) is None:", "elif False:"),
-    ("expiry", transactions, "found.phase in AT_REST and ", ""),
+    ("expiry", transactions, "found.phase in IDLE_PHASES and ", ""),
 ]
 
 

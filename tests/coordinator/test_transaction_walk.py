@@ -14,7 +14,7 @@ from trioka.coordinator.transaction import MAX_EPOCH
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("first_epoch", [0, MAX_EPOCH - 7])
-def test_whoever_is_told_the_fate_of_a_transaction_finds_it_so(seed: int, version: int, first_epoch: int) -> None:
+def test_the_reported_outcome_of_a_transaction_holds(seed: int, version: int, first_epoch: int) -> None:
     walk = Walk(seed, version=version, first_epoch=first_epoch)
     walk.run(2500)
     result = [fate for client in walk.clients for fate in client.outcomes.values()]
@@ -37,7 +37,7 @@ MISTAKES = [
         "            if found.phase is not _complete(is_commit):\n",
         "            if found.phase not in (Phase.COMPLETE_COMMIT, Phase.COMPLETE_ABORT):\n",
     ),
-    ("T7: ", transactions, "return [self._follow(name, now) for name in list(self.transactions)]", "return []"),
+    ("T7: ", transactions, "return [self._next_step(name, now) for name in list(self.transactions)]", "return []"),
     ("T7: ", transactions, "elif kind == RETRY and found.phase in PREPARED:", "elif False:"),
     ("T7: |refuses", transactions, "coordinator_epoch=self._epoch,", "coordinator_epoch=min(self._epoch, 2),"),
 ]

@@ -52,7 +52,7 @@ def test_what_is_written_is_what_is_read(phase: Phase) -> None:
 
 
 @pytest.mark.parametrize("status", [6, 7, 8, -1])
-def test_a_phase_that_nobody_writes_is_not_believed(status: int) -> None:
+def test_an_impossible_phase_is_not_believed(status: int) -> None:
     value = transaction(1).value()
     value.transaction_status = status  # type: ignore[misc]
     with pytest.raises(ProtocolError):

@@ -65,7 +65,7 @@ def test_a_late_sequence_is_refused_and_never_taken_for_a_duplicate(log: LogServ
     assert (failed.code, failed.failure.name) == (grpc.StatusCode.OUT_OF_RANGE, "OUT_OF_ORDER_SEQUENCE_NUMBER")
 
 
-def test_a_request_at_fault_is_refused_and_its_neighbours_are_written(broker: Broker, log: LogServiceStub) -> None:
+def test_a_bad_request_is_refused_and_the_others_are_written(broker: Broker, log: LogServiceStub) -> None:
     name = broker.create_topic("named-small", 1, max_message_bytes=1000)
     requests = [named(name, "fault", each) for each in range(5)]
     requests[2].records[0].value = b"x" * 5000

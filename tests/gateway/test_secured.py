@@ -134,7 +134,7 @@ def test_a_wrong_login_is_unauthenticated_in_every_service(channel: grpc.Channel
         assert sentence in failed.failure.message
 
 
-def test_the_gateways_own_login_makes_it_ready_and_serves_nobody(guarded: GatewayUnderTest) -> None:
+def test_the_gateways_own_login_makes_it_ready_and_serves_no_client(guarded: GatewayUnderTest) -> None:
     status = 503
     for _ in range(100):
         status, text = guarded.get("/readyz")

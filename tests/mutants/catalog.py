@@ -131,7 +131,7 @@ MUTANTS = (
     _rule(
         "a proposal without a response is taken for refused",
         95,
-        "return not isinstance(error, METADATA_WILL_TELL)",
+        "return not isinstance(error, STALE_REFUSALS)",
         "self.proposal = None; return False",
     ),
     _habit("progress of an earlier epoch counts", 530, remembers_followers=True),

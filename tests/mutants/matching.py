@@ -36,7 +36,7 @@ def _globals_of(tree: ast.Module) -> set[str]:
     return bound
 
 
-class Place(NamedTuple):
+class EnclosedSpan(NamedTuple):
     """A span, and the function or class that it stands in."""
 
     span: Span
@@ -44,10 +44,10 @@ class Place(NamedTuple):
     scope: ast.AST
 
 
-def places(tree: ast.AST, qualname: str = "", scope: ast.AST | None = None) -> Iterator[Place]:
+def places(tree: ast.AST, qualname: str = "", scope: ast.AST | None = None) -> Iterator[EnclosedSpan]:
     scope = scope or tree
     for span in spans(tree):
-        yield Place(span, qualname, scope)
+        yield EnclosedSpan(span, qualname, scope)
     for child in ast.iter_child_nodes(tree):
         if isinstance(child, SCOPES):
             inside = f"{qualname}.{child.name}".lstrip(".")
@@ -137,7 +137,7 @@ def matches(pattern: object, node: object, names: Kept) -> bool:
 
 
 class Candidate(NamedTuple):
-    place: Place
+    place: EnclosedSpan
     start: int
     end: int
     others: Nodes
@@ -205,7 +205,7 @@ def candidates(tree: ast.Module, right: str, wrong: str, function: str | None, *
     return found
 
 
-def _narrowed(tree: ast.Module, function: str | None) -> list[Place]:
+def _narrowed(tree: ast.Module, function: str | None) -> list[EnclosedSpan]:
     every = list(places(tree))
     if function is None:
         return every

@@ -287,7 +287,7 @@ def test_no_payload_whatsoever_raises_anything_else(prefix: bytes, data: bytes, 
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_message_sets_of_old_are_told_from_rubbish(magic: int) -> None:
+def test_old_message_sets_are_distinguished_from_garbage(magic: int) -> None:
     message = bytes(8) + (14).to_bytes(4, "big") + bytes(4) + bytes([magic]) + bytes(9)
     for wire in (message, message + bytes(60)):
         with pytest.raises(UnsupportedForMessageFormat, match=f"magic {magic}"):

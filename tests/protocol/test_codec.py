@@ -35,14 +35,14 @@ def edge_versions() -> list[tuple[type[Message], int]]:
     return found
 
 
-def test_every_message_comes_back_as_it_was_said() -> None:
+def test_every_message_is_decoded_as_it_was_encoded() -> None:
     for message, version in EVERY_VERSION:
         for seed in range(12):
             text = sample(message, version, Random(f"{message.__name__} {version} {seed}"))
             assert decode(message, version, encode(text, version)) == text, (message.__name__, version, seed)
 
 
-def test_a_part_that_was_encoded_before_is_said_as_if_it_were_there() -> None:
+def test_an_encoded_part_is_equal_to_a_decoded_one() -> None:
     for version in range(MetadataResponse.__versions__.last + 1):
         text = sample(MetadataResponse, version, Random(version), longest=5)
         topics = [encode_part(MetadataResponse, version, topic) for topic in text.topics]
@@ -52,7 +52,7 @@ def test_a_part_that_was_encoded_before_is_said_as_if_it_were_there() -> None:
             assert encode(MetadataResponse(**values), version) == encode(text, version), version
 
 
-def test_a_part_is_said_only_where_its_message_has_such_a_version_and_its_list_may_hold_it() -> None:
+def test_a_part_is_encoded_only_where_its_message_and_list_allow_it() -> None:
     result = MetadataResponse.Topic(error_code=0, name="t", partitions=[])
     with pytest.raises(ProtocolError, match="not 99"):
         encode_part(MetadataResponse, 99, result)
@@ -262,7 +262,7 @@ def test_an_ignorable_field_is_dropped_where_there_is_no_place_for_it() -> None:
     ],
 )
 @pytest.mark.parametrize("version", [0, 4])
-def test_a_value_that_cannot_be_said_is_refused_by_name(
+def test_a_value_that_cannot_be_encoded_is_refused_by_name(
     mistaken: dict[str, object], problem: str, version: int
 ) -> None:
     values: dict[str, object] = {"group_id": "g", "generation_id": 1, "member_id": "m"} | mistaken

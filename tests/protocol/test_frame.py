@@ -260,7 +260,7 @@ def test_a_quick_reply_waits_for_the_slow_one_before_it() -> None:
     assert len(replies) == 0
 
 
-def test_a_request_without_a_reply_holds_nobody_up() -> None:
+def test_a_request_without_a_reply_delays_no_other() -> None:
     replies: OrderedReplies[str] = OrderedReplies()
     silent, spoken = replies.expect(), replies.expect()
     replies.ready(spoken, "here")

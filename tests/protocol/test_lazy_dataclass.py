@@ -251,7 +251,7 @@ def test_a_class_keeps_its_docstring() -> None:
     assert Address.__doc__ == "A class with a docstring."
 
 
-def test_a_default_is_made_anew_for_each_object_and_a_shared_one_is_refused() -> None:
+def test_each_object_gets_a_new_default_and_a_shared_one_is_refused() -> None:
     made = special_fields(mutable)
     made().owned.append(2)
     assert made().owned == [1]

@@ -233,7 +233,7 @@ def finds_the_oldest_and_the_newest(module: ModuleType) -> None:
     assert walked(module, timeless, 1, 5) == (NO_RECORD_HAS_A_TIMESTAMP, NO_TIMESTAMP, 1)
 
 
-def test_the_oldest_the_newest_and_the_keys_that_are_missing_are_told(walking: ModuleType) -> None:
+def test_the_oldest_the_newest_and_the_keys_that_are_missing_are_reported(walking: ModuleType) -> None:
     finds_the_oldest_and_the_newest(walking)
 
 

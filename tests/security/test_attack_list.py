@@ -106,7 +106,7 @@ ATTACKS: dict[int, tuple[tuple[str, str], ...]] = {
     45: (
         (CLIENTS, "test_renegotiation_is_refused"),
         (CLIENTS, "test_records_without_content_end_the_connection"),
-        (CLIENTS, "test_requests_for_new_keys_without_end_disturb_nobody"),
+        (CLIENTS, "test_requests_for_new_keys_without_end_disturb_no_other_client"),
     ),
     46: (
         (CLIENTS, "test_a_produce_in_records_of_one_byte_is_served"),

@@ -32,7 +32,7 @@ MAX_SENT_BYTES: Final = 24 << 20  # what the kernel may take of a client that do
 HEADER = b"\0\x12\0\x03\0\0\0\x07\xff\xff" + bytes((0x80, 0xDA, 0xC4, 0x09))
 
 
-class Attacked:
+class AttackedBroker:
     """A broker with four listeners."""
 
     def __init__(self, broker: Broker, directory: Path) -> None:
@@ -55,7 +55,7 @@ class Attacked:
 
 
 @asynccontextmanager
-async def attacked(directory: Path) -> AsyncIterator[Attacked]:
+async def attacked(directory: Path) -> AsyncIterator[AttackedBroker]:
     settings: dict[str, Any] = {
         **tls_settings(SERVER, AUTHORITY, directory),
         **SASL_SETTINGS,
@@ -69,7 +69,7 @@ async def attacked(directory: Path) -> AsyncIterator[Attacked]:
     }
     settings.pop("listener.security.protocol.map")
     async with running_broker(directory / "data", **settings) as broker:
-        found = Attacked(broker, directory)
+        found = AttackedBroker(broker, directory)
         yield found
         assert await found.is_alive()
 

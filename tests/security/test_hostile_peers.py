@@ -98,7 +98,7 @@ async def refused(port: int, security: Callable[..., PeerSecurity], peers: Modul
     """Why a node does not ask a server."""
     with closing(peers.Peers("trioka-1", security=security)) as made:
         with pytest.raises(NetworkException) as raised:
-            await made.peer(HOST, port, "test").ask(
+            await made.peer(HOST, port, "test").send_request(
                 ListGroupsRequest(states_filter=[], types_filter=[]), timeout_s=ASKED_S
             )
         return str(raised.value)
@@ -247,7 +247,7 @@ def once(peers: ModuleType, caplog: pytest.LogCaptureFixture) -> None:
             with closing(peers.Peers("trioka-1", security=with_login())) as made:
                 for purpose in ("a", "b", "a", "b"):
                     with pytest.raises(NetworkException):
-                        await made.peer(HOST, port, purpose).ask(QUESTION, timeout_s=ASKED_S)
+                        await made.peer(HOST, port, purpose).send_request(QUESTION, timeout_s=ASKED_S)
         assert requested == 4
         (record,) = caplog.records
         assert len(record.getMessage()) < 1000 and "\n" not in record.getMessage()

@@ -12,7 +12,7 @@ from mutants.plant import planted
 from support.broker_cluster import PATIENCE_S, Cluster, on_cluster, running_cluster
 from support.random_messages import sample
 from support.sasl import SaslClient
-from support.secured_cluster import NODES, STRANGER, STRANGERS_PASSWORD, USER, plain_jaas, settings, works
+from support.secured_cluster import NODES, OTHER_USER, STRANGERS_PASSWORD, USER, plain_jaas, settings, works
 from support.serving import HOST, ask
 
 from trioka.broker.api import CONTROLLER, SUPPORTED_APIS
@@ -28,7 +28,7 @@ from trioka.protocol.messages.delete_acls import DeleteAclsRequest
 from trioka.protocol.messages.fetch import FetchRequest
 
 AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-STRANGERS: Final = {"plain.sasl.jaas.config": plain_jaas(STRANGERS_PASSWORD, user=STRANGER)}
+STRANGERS: Final = {"plain.sasl.jaas.config": plain_jaas(STRANGERS_PASSWORD, user=OTHER_USER)}
 OF_NODES: Final = [1, *(key for key, api in SUPPORTED_APIS.items() if api.listeners == CONTROLLER)]
 REFUSED: Final = "refuses the requests of this node"
 MISTAKE_S: Final = 10.0  # a node that is refused needs two
@@ -47,7 +47,7 @@ async def let_in(cluster: Cluster) -> None:
         resource_type=AclResourceType.CLUSTER,
         resource_name=CLUSTER_NAME,
         resource_pattern_type=PatternType.LITERAL,
-        principal=f"User:{STRANGER}",
+        principal=f"User:{OTHER_USER}",
         host="*",
         operation=AclOperation.CLUSTER_ACTION,
         permission_type=AclPermission.ALLOW,
@@ -61,7 +61,7 @@ async def shut_out(cluster: Cluster) -> None:
         resource_type_filter=AclResourceType.CLUSTER,
         resource_name_filter=CLUSTER_NAME,
         pattern_type_filter=PatternType.LITERAL,
-        principal_filter=f"User:{STRANGER}",
+        principal_filter=f"User:{OTHER_USER}",
         host_filter=None,
         operation=AclOperation.CLUSTER_ACTION,
         permission_type=AclPermission.ALLOW,
@@ -166,13 +166,13 @@ async def test_a_client_at_the_listener_of_the_controllers_is_refused_what_nodes
             request = request_type(key)
             version = SUPPORTED_APIS[key].last
             async with SaslClient(active, "CONTROLLER") as client:
-                assert (await client.log_in("PLAIN", STRANGER, STRANGERS_PASSWORD)).error_code == 0
+                assert (await client.log_in("PLAIN", OTHER_USER, STRANGERS_PASSWORD)).error_code == 0
                 response = await client.ask(sample(request, version, random), version)
             assert response is not None and f"error_code={ClusterAuthorizationFailed.code}" in str(response), request
             requested += 1
         assert requested == len(OF_NODES) >= 12
         async with SaslClient(active, NODES) as client:
-            await client.log_in("PLAIN", STRANGER, STRANGERS_PASSWORD)
+            await client.log_in("PLAIN", OTHER_USER, STRANGERS_PASSWORD)
             response = await client.ask(follower_fetch(active), 12)
         (partition,) = response.responses[0].partitions
         assert partition.error_code == TopicAuthorizationFailed.code and not partition.records

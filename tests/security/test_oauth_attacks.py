@@ -315,7 +315,7 @@ def test_a_bad_token_is_answered_by_a_challenge_and_then_refused() -> None:
         assert isinstance(login.say(first(signed())), Failed)
 
 
-def test_an_unknown_key_is_told_to_whoever_fetches_them() -> None:
+def test_an_unknown_key_is_reported_to_every_fetch() -> None:
     login = Login()
     assert isinstance(login.say(first(signed(header={"kid": "new"}))), Challenge)
     assert login.unknown == 1

@@ -103,7 +103,7 @@ def jaas(planted: Planted, listener: str) -> str:
     return f"{PLAIN_MODULE} required {users};"
 
 
-class Attacked:
+class AttackedProcess:
     """`trioka serve` at DEBUG, and everything that it says."""
 
     def __init__(self, directory: Path) -> None:
@@ -164,7 +164,7 @@ class Attacked:
         assert "ormat" in reply, reply
 
     def connection(self, listener: str, login: Login | None = None) -> Connection:
-        return Connection(HOST, self.ports[listener], timeout_s=TIMEOUT_S, greet=login)
+        return Connection(HOST, self.ports[listener], timeout_s=TIMEOUT_S, log_in=login)
 
     def ask(self, request: Request, version: int) -> Any:
         with closing(self.connection("OPEN")) as connection:
@@ -174,8 +174,8 @@ class Attacked:
 
 
 @pytest.fixture
-def attacked(tmp_path: Path) -> Iterator[Attacked]:
-    found = Attacked(tmp_path)
+def attacked(tmp_path: Path) -> Iterator[AttackedProcess]:
+    found = AttackedProcess(tmp_path)
     found.format()
     log, output = tmp_path / "log", tmp_path / "output"
     with log.open("w") as errors:
@@ -204,7 +204,7 @@ def attacked(tmp_path: Path) -> Iterator[Attacked]:
     assert len(found.planted.texts) >= LEAST_SECRETS and "Traceback" not in found.said["log"]
 
 
-def test_attack_59_no_planted_secret_is_told(attacked: Attacked) -> None:
+def test_attack_59_no_planted_secret_is_told(attacked: AttackedProcess) -> None:
     planted = attacked.planted
     log_in_and_fail(attacked)
     make_users(attacked)
@@ -232,7 +232,7 @@ def test_attack_59_no_planted_secret_is_told(attacked: Attacked) -> None:
         attacked.run(name, *command)
 
 
-def log_in_and_fail(attacked: Attacked) -> None:
+def log_in_and_fail(attacked: AttackedProcess) -> None:
     planted = attacked.planted
     for name in USERS:
         right = Login(mechanism="PLAIN", username=name, password=planted.texts[f"plain-{name}"])
@@ -245,7 +245,7 @@ def log_in_and_fail(attacked: Attacked) -> None:
         attacked.said[f"refused {mechanism}"] = repr(refused.value) + str(refused.value)
 
 
-def make_users(attacked: Attacked) -> None:
+def make_users(attacked: AttackedProcess) -> None:
     planted = attacked.planted
     for name in MECHANISMS:
         mechanism, password = SCRAM_MECHANISMS[name], planted.new(f"scram-{name}")
@@ -262,7 +262,7 @@ def make_users(attacked: Attacked) -> None:
     attacked.ask(DescribeUserScramCredentialsRequest(users=None), 0)
 
 
-def make_tokens(attacked: Attacked) -> None:
+def make_tokens(attacked: AttackedProcess) -> None:
     planted = attacked.planted
     login = Login(mechanism="PLAIN", username="root", password=planted.texts["plain-root"])
     for number in range(2):
@@ -272,7 +272,7 @@ def make_tokens(attacked: Attacked) -> None:
         planted.hidden(f"HMAC {number}", bytes(token.hmac))
 
 
-def alter_configs(attacked: Attacked) -> None:
+def alter_configs(attacked: AttackedProcess) -> None:
     """Values that are taken, and values that are refused."""
     planted = attacked.planted
     changes = {
@@ -289,7 +289,7 @@ def alter_configs(attacked: Attacked) -> None:
         attacked.ask(IncrementalAlterConfigsRequest(resources=[wanted], validate_only=False), 1)
 
 
-def describe(attacked: Attacked) -> None:
+def describe(attacked: AttackedProcess) -> None:
     resources = [
         DescribeConfigsRequest.Resource(resource_type=kind, resource_name=name, configuration_keys=None)
         for kind, name in ((NODE, "1"), (NODE, ""), (LOGGERS, "1"))

@@ -8,7 +8,7 @@ import pytest
 from support.broker_cluster import Cluster, on_cluster, running_cluster
 from support.certificates import authority, signed
 from support.sasl import SaslClient
-from support.secured_cluster import NODES, STRANGER, STRANGERS_PASSWORD, USER, settings, stores
+from support.secured_cluster import NODES, OTHER_USER, STRANGERS_PASSWORD, USER, settings, stores
 from support.serving import HOST
 from support.tiered_topics import create_tiered, delete_topic, fill, objects, tiered, until_copied, until_local_start
 
@@ -65,7 +65,7 @@ async def test_a_client_without_rights_neither_reads_nor_writes_the_metadata(tmp
         await until_copied(cluster)
         for node in (1, 2, 3):
             async with SaslClient(cluster[node], NODES) as client:
-                await client.log_in("PLAIN", STRANGER, STRANGERS_PASSWORD)
+                await client.log_in("PLAIN", OTHER_USER, STRANGERS_PASSWORD)
                 read = await client.ask(fetch_metadata(), 12)
                 written = await client.ask(produce_metadata(), 9)
             (partition,) = read.responses[0].partitions

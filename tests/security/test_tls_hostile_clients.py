@@ -36,7 +36,7 @@ from trioka.broker import broker as broker_module
 from trioka.broker.broker import Broker
 from trioka.broker.network import handshake_pool, server, tls_handshakes
 from trioka.broker.network.channel import Channel
-from trioka.broker.network.handshake_pool import Progress
+from trioka.broker.network.handshake_pool import HandshakeProgress
 from trioka.broker.network.tls_handshakes import MAX_HANDSHAKES, TlsHandshakes
 from trioka.protocol.messages.create_topics import CreateTopicsRequest
 
@@ -137,13 +137,13 @@ class HeldTls:
         assert self.may_end.wait(TIMEOUT_S)
 
 
-class Held:
+class HeldHandshake:
     is_closed = is_in_thread = True
     error = None
 
     def __init__(self) -> None:
         self.tls = HeldTls()
-        self.progress = Progress.NEEDS_BYTES
+        self.progress = HandshakeProgress.NEEDS_BYTES
         self.sock = self
         self.is_forgotten = False
 
@@ -162,7 +162,7 @@ def forgets_who_resets(directory: Path) -> None:
 
 
 def _forgets_who_resets(broker: Broker, tls: ssl.SSLContext) -> None:
-    handshakes, held = handshakes_of(broker), Held()
+    handshakes, held = handshakes_of(broker), HeldHandshake()
     handshakes._pool.submit(held)  # type: ignore[arg-type]
     assert held.tls.began.wait(TIMEOUT_S)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -186,8 +186,8 @@ def test_a_stop_waits_for_one_handshake_at_most() -> None:
 
 
 def stops_soon(module: ModuleType) -> None:
-    pool, held = module.HandshakePool(), Held()
-    later = [Held() for _ in range(QUEUED)]
+    pool, held = module.HandshakePool(), HeldHandshake()
+    later = [HeldHandshake() for _ in range(QUEUED)]
     pool.submit(held)
     assert held.tls.began.wait(TIMEOUT_S)
     for each in later:
@@ -201,7 +201,7 @@ def stops_soon(module: ModuleType) -> None:
     assert not closing.is_alive()
     assert not any(each.tls.began.is_set() for each in later)
     assert pool.take_finished() == [held, *later]
-    assert all(each.progress is Progress.NEEDS_BYTES for each in later)
+    assert all(each.progress is HandshakeProgress.NEEDS_BYTES for each in later)
 
 
 def test_a_broker_stops_while_handshakes_are_in_progress(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_records_without_content_end_the_connection(
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-def test_requests_for_new_keys_without_end_disturb_nobody(
+def test_requests_for_new_keys_without_end_disturb_no_other_client(
     broker: Broker, tls: ssl.SSLContext, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """TLS 1.3, attack 45: one client reads the answers and is served; for the other, little is kept."""

@@ -39,7 +39,7 @@ ACLS: dict[str, Any] = {
     "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super_users": "User:ANONYMOUS",
 }
-ANN, BOB, EVE, NOBODY = "User:ann", "User:bob", "User:eve", "User:ANONYMOUS"
+ANN, BOB, EVE, ANONYMOUS = "User:ann", "User:bob", "User:eve", "User:ANONYMOUS"
 NEVER = -1
 
 
@@ -108,7 +108,7 @@ async def test_over_an_open_connection_no_request_about_tokens_is_served(tmp_pat
         not_allowed = DelegationTokenRequestNotAllowed.code
         open_ways: list[dict[str, Any]] = [
             {"protocol": SecurityProtocol.PLAINTEXT},
-            {"protocol": SecurityProtocol.SSL, "principal": NOBODY},
+            {"protocol": SecurityProtocol.SSL, "principal": ANONYMOUS},
             {"by_token": True},
         ]
         for how in open_ways:

@@ -353,7 +353,7 @@ class BrokersWorld:
         """Not while another is not whole that has lost something."""
         if self.profile.flushes or not node.is_broker:
             return True
-        self._look_who_is_whole()
+        self._refresh_whole_nodes()
         if self.bereft - {node.number}:
             return False
         self.not_whole.add(node.number)
@@ -362,14 +362,14 @@ class BrokersWorld:
     def _may_lose_power(self, node: SimNode) -> bool:
         if self.profile.flushes or not node.is_broker:
             return True
-        self._look_who_is_whole()
+        self._refresh_whole_nodes()
         if self.not_whole - {node.number}:
             return False
         self.not_whole.add(node.number)
         self.bereft.add(node.number)
         return True
 
-    def _look_who_is_whole(self) -> None:
+    def _refresh_whole_nodes(self) -> None:
         self.not_whole = {number for number in self.not_whole if not self._is_whole(self.nodes[number])}
         self.bereft &= self.not_whole
 

@@ -117,12 +117,12 @@ class Walk:
             self.settings = replace(self.settings, max_size=self.random.choice((30, 49, 2**31 - 1)))
         else:
             for _ in range(5):
-                self._act(self._somebody())
-                self._hear()
+                self._act(self._any_walker())
+                self._deliver_responses()
                 self.check()
-        self._hear()
+        self._deliver_responses()
 
-    def _somebody(self) -> Walker:
+    def _any_walker(self) -> Walker:
         """Mostly a client with a pending action."""
         if self.random.random() < 0.8:
             busy = [w for w in self.walkers if not w.is_synced and w.pending not in self.shell.waiting]
@@ -169,9 +169,9 @@ class Walk:
                     self._sync(walker)
                 else:
                     self._heartbeat(walker)
-                self._hear()
+                self._deliver_responses()
             self.shell.pass_time(500)
-            self._hear()
+            self._deliver_responses()
             self.check()
         group = self.group()
         assert group is not None and group.state == Phase.STABLE.value and len(group.members) == len(self.walkers)
@@ -190,7 +190,7 @@ class Walk:
         walker.pending = self.shell.ask(decide)
         self._asked[walker.pending] = (walker, hear)
 
-    def _hear(self) -> None:
+    def _deliver_responses(self) -> None:
         result, self.shell.delivered = self.shell.delivered, []
         for request_id, response in result:
             walker, hear = self._asked.pop(request_id)
@@ -212,9 +212,11 @@ class Walk:
         )
         client = Client(walker.name, "/127.0.0.1", walker.version)
         walker.generation, walker.is_synced, walker.others = -1, False, []
-        self._ask(walker, lambda c, request_id, now: c.join_group(request_id, request, client, now), self._joined)
+        self._ask(
+            walker, lambda c, request_id, now: c.join_group(request_id, request, client, now), self._on_join_response
+        )
 
-    def _joined(self, walker: Walker, response: Response) -> None:
+    def _on_join_response(self, walker: Walker, response: Response) -> None:
         assert isinstance(response, JoinGroupResponse)
         if response.error_code == MemberIdRequired.code:
             walker.member_id = response.member_id
@@ -229,8 +231,10 @@ class Walk:
             if response.members and not response.skip_assignment:
                 walker.others = [member.member_id for member in response.members]
                 self._instances |= {m.member_id: m.group_instance_id for m in response.members if m.group_instance_id}
-                leader = self._leaders.setdefault((self._incarnation, walker.generation), self._who(walker.member_id))
-                assert leader == self._who(walker.member_id), f"generation {walker.generation} has two leaders"
+                leader = self._leaders.setdefault(
+                    (self._incarnation, walker.generation), self._member_key(walker.member_id)
+                )
+                assert leader == self._member_key(walker.member_id), f"generation {walker.generation} has two leaders"
 
     def _sync(self, walker: Walker) -> None:
         partitions = list(range(PARTITIONS))
@@ -251,10 +255,10 @@ class Walk:
         self._ask(
             walker,
             lambda c, request_id, now: c.sync_group(request_id, request, client, now),
-            lambda walker, response: self._synced(walker, generation, response),
+            lambda walker, response: self._on_sync_response(walker, generation, response),
         )
 
-    def _synced(self, walker: Walker, generation: int, response: Response) -> None:
+    def _on_sync_response(self, walker: Walker, generation: int, response: Response) -> None:
         assert isinstance(response, SyncGroupResponse)
         if response.error_code != NONE:
             walker.generation = -1
@@ -262,12 +266,11 @@ class Walk:
         walker.is_synced = True
         self.generations.add(generation)
         for partition in response.assignment:
-            owner = self._owners.setdefault((generation, partition), self._who(walker.member_id))
-            assert owner == self._who(walker.member_id), (
-                f"G2: partition {partition} is {owner}'s and {self._who(walker.member_id)}'s in generation {generation}"
-            )
+            member = self._member_key(walker.member_id)
+            owner = self._owners.setdefault((generation, partition), member)
+            assert owner == member, f"G2: partition {partition} is {owner}'s and {member}'s in generation {generation}"
 
-    def _who(self, member_id: str) -> str:
+    def _member_key(self, member_id: str) -> str:
         """A static member is the same under all its ids."""
         return self._instances.get(member_id, member_id)
 
@@ -280,10 +283,12 @@ class Walk:
         )
         client = Client(walker.name, "/127.0.0.1", 4)
         self._ask(
-            walker, lambda c, request_id, now: c.heartbeat(request_id, request, client, now), self._heartbeat_heard
+            walker,
+            lambda c, request_id, now: c.heartbeat(request_id, request, client, now),
+            self._on_heartbeat_response,
         )
 
-    def _heartbeat_heard(self, walker: Walker, response: Response) -> None:
+    def _on_heartbeat_response(self, walker: Walker, response: Response) -> None:
         assert isinstance(response, HeartbeatResponse)
         if response.error_code != NONE:
             walker.generation, walker.is_synced = -1, False

@@ -17,7 +17,7 @@ from trioka.protocol.messages.find_coordinator import FindCoordinatorRequest
 from trioka.protocol.messages.metadata import MetadataRequest
 from trioka.protocol.primitives import NULL_UUID
 from trioka.protocol.schema import Request
-from trioka.testing.client import records_told
+from trioka.testing.client import visible_records
 
 if TYPE_CHECKING:
     from simulation.brokers_world import BrokersWorld
@@ -78,14 +78,16 @@ class SimClient:
         await trio.sleep(self.random.uniform(0.005, at_most_s))
 
     def surprise(self, what: str, code: int) -> None:
-        self.world.violate(f"{self.name} is told {error_class(code).name}: {what}")
+        self.world.violate(f"{self.name} got {error_class(code).name}: {what}")
 
     # -- routing -------------------------------------------------------------------------------------------------------
 
     async def ask(self, node: int, request: Request, version: int, purpose: str = "", timeout_s: float = ASK_S) -> Any:
         """None if there is no answer."""
         try:
-            return await self.peers.peer(*self.addresses[node], purpose).ask(request, version, timeout_s=timeout_s)
+            return await self.peers.peer(*self.addresses[node], purpose).send_request(
+                request, version, timeout_s=timeout_s
+            )
         except NetworkException as error:
             if "was expected" in str(error):
                 self.world.violate(f"{self.name}: an answer to another question: {error}")
@@ -112,14 +114,14 @@ class SimClient:
             line.close()
         return None
 
-    def anybody(self) -> int:
+    def any_broker(self) -> int:
         return self.random.choice(sorted(self.addresses))
 
     async def refresh(self) -> None:
         request = MetadataRequest(
             topics=[MetadataRequest.Topic(name=name) for name in TOPICS], allow_auto_topic_creation=False
         )
-        response = await self.ask(self.anybody(), request, METADATA_VERSION)
+        response = await self.ask(self.any_broker(), request, METADATA_VERSION)
         for topic in () if response is None else response.topics:
             if topic.error_code == NONE:
                 self.topic_ids[topic.name] = topic.topic_id
@@ -139,7 +141,7 @@ class SimClient:
         found = self._coordinators.get((kind, key))
         if found is None:
             response = await self.ask(
-                self.anybody(), FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), FIND_VERSION
+                self.any_broker(), FindCoordinatorRequest(key_type=kind, coordinator_keys=[key]), FIND_VERSION
             )
             if response is not None and response.coordinators[0].error_code == NONE:
                 found = self._coordinators[kind, key] = response.coordinators[0].node_id
@@ -180,7 +182,7 @@ class SimClient:
         for topic in answer.responses:
             name = topic.topic if version < FIRST_FETCH_BY_ID else names[topic.topic_id]
             for result in topic.partitions:
-                reads += await self._told((name, result.partition_index), result, positions)
+                reads += await self._reads_of((name, result.partition_index), result, positions)
         return reads
 
     def _fetch_request(
@@ -213,7 +215,7 @@ class SimClient:
             ],
         )
 
-    async def _told(
+    async def _reads_of(
         self, place: Place, result: FetchResponse.Topic.Partition, positions: dict[Place, int]
     ) -> list[Read]:
         if result.error_code:
@@ -231,6 +233,6 @@ class SimClient:
             return []
         return [
             Read(key_of(place), each.offset, each.value or b"")
-            for each in records_told(data, result)
+            for each in visible_records(data, result)
             if each.offset >= start
         ]

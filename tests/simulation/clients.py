@@ -83,7 +83,7 @@ class Clients:
             ],
         )
         while True:
-            response = await self._admin.ask(self._admin.anybody(), CreateTopicsRequest(topics=[wanted]), 7)
+            response = await self._admin.ask(self._admin.any_broker(), CreateTopicsRequest(topics=[wanted]), 7)
             if response is not None and response.topics[0].error_code in (NONE, TopicAlreadyExists.code):
                 return
             if response is not None and response.topics[0].error_code not in PASSES:
@@ -151,7 +151,7 @@ class Producer(SimClient):
     async def _init(self) -> tuple[int, int]:
         while True:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-            response = await self.ask(self.anybody(), request, 4)
+            response = await self.ask(self.any_broker(), request, 4)
             if response is not None and response.error_code == NONE:
                 return response.producer_id, response.producer_epoch
             if response is not None and response.error_code not in PASSES:

@@ -48,7 +48,7 @@ def _rule(kind: AclResourceType, name: str, operation: AclOperation, permission:
 async def make_rules(admin: SimClient) -> None:
     """Returns when they hold."""
     while True:
-        response = await admin.ask(admin.anybody(), CreateAclsRequest(creations=rules()), 3)
+        response = await admin.ask(admin.any_broker(), CreateAclsRequest(creations=rules()), 3)
         codes = [] if response is None else [result.error_code for result in response.results]
         if codes and set(codes) <= {NONE}:
             return
@@ -66,7 +66,7 @@ class Denied(SimClient):
         topic = DeleteTopicsRequest.Topic(name=PLAIN, topic_id=NULL_UUID)
         request = DeleteTopicsRequest(topics=[topic], timeout_ms=1000)
         while True:
-            response = await self.ask(self.anybody(), request, 6)
+            response = await self.ask(self.any_broker(), request, 6)
             code = None if response is None else response.responses[0].error_code
             if code == NONE:
                 self.world.violate(f"{self.name} has deleted {PLAIN}, which is denied to {HOST}")

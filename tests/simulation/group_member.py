@@ -66,7 +66,7 @@ class Member(SimClient):
         if result is None:
             return
         if result.error_code in FORGOTTEN:
-            self._begin_anew()
+            self._rejoin()
         elif result.error_code != NONE:
             self._wait_out("heartbeat", result.error_code)
         else:
@@ -80,7 +80,7 @@ class Member(SimClient):
                     {(self._topic, i) for t in result.assignment.topic_partitions for i in t.partitions}
                 )
 
-    def _begin_anew(self) -> None:
+    def _rejoin(self) -> None:
         self._epoch = JOINS
         self._positions, self._committed = {}, {}
 
@@ -96,7 +96,7 @@ class Member(SimClient):
         for place in sorted(wanted - self._positions.keys()):
             at = await self._where(place)
             if at is None:
-                self._begin_anew()  # it leaves it to the next heartbeat
+                self._rejoin()  # it leaves it to the next heartbeat
                 return
             self._positions[place] = self._committed[place] = at
             self.world.history.ok(self.name, Subscribe(frozenset({self._topic})), began=self.now(), ended=self.now())
@@ -171,7 +171,7 @@ class Member(SimClient):
         for place, at in moved.items():
             self._note_commit(place, at, codes.get(place[1]), began)
         if FORGOTTEN.intersection(codes.values()):
-            self._begin_anew()
+            self._rejoin()
 
     def _note_commit(self, place: Place, at: int, code: Any, began: float) -> None:
         """An unanswered commit may take effect at any time, and so may one that a former coordinator wrote; a commit

@@ -89,7 +89,7 @@ class Reader(SimClient):
             place = self.random.choice(places)
             read = self.random.choice([self._latest, self._fetch])
             expected = self.world.expected(key_of(place))
-            found = await read(place, self.anybody(), expected)
+            found = await read(place, self.any_broker(), expected)
             if found is not None:
                 self.world.reads += 1
                 if found < expected:

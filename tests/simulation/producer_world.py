@@ -384,7 +384,7 @@ class ProducerWorld:
             replica.log.sync()
             replica.directory.checkpoint()
 
-    def _somebody_to_stop(self) -> Replica | None:
+    def _replica_to_stop(self) -> Replica | None:
         """A replica other than the last one with all records."""
         replica = self.random.choice(self.replicas)
         if not replica.is_up or self.in_sync == {replica.id}:
@@ -399,7 +399,7 @@ class ProducerWorld:
 
     def _kill(self) -> None:
         """A process; or it stops in order."""
-        replica = self._somebody_to_stop()
+        replica = self._replica_to_stop()
         if replica is not None:
             if self.random.random() < 0.5:
                 replica.directory.close(broker_epoch=1)
@@ -415,7 +415,7 @@ class ProducerWorld:
         self._lead(leader)
 
     def _lose_power(self) -> None:
-        replica = self._somebody_to_stop()
+        replica = self._replica_to_stop()
         if replica is not None:
             replica.disk = replica.disk.crash(self.random.choice(list(CrashModel)), self.random)
             self._stop(replica)

@@ -190,11 +190,11 @@ class RaftWorld:
     def run(self, chaos_ms: int, heal_ms: int) -> None:
         for node in self.nodes.values():
             self._start(node)
-        self._every(self.profile.crash_every_ms, self._crash_somebody)
-        self._every(self.profile.cut_every_ms, self._cut_somebody_off)
+        self._every(self.profile.crash_every_ms, self._crash_a_node)
+        self._every(self.profile.cut_every_ms, self._isolate_a_node)
         self._every(self.profile.change_voters_every_ms, self._change_voters)
         self._every(self.profile.snapshot_every_ms, self._take_snapshot)
-        self._every(self.profile.wipe_every_ms, self._wipe_somebody)
+        self._every(self.profile.wipe_every_ms, self._wipe_a_node)
         self._every(PROPOSE_EVERY_MS, self._propose)
         self._run_until(chaos_ms)
         self.is_fair = True
@@ -476,11 +476,11 @@ class RaftWorld:
         def arrive(leader: SimNode) -> None:
             if leader.log.start == snapshot:
                 content = leader.log.entries[: snapshot.offset]
-                self._answer(leader, node, life, lambda: self._begin_anew(node, epoch, content))
+                self._answer(leader, node, life, lambda: self._restart_at_snapshot(node, epoch, content))
 
         self._deliver(node.key.id, node.raft.leader_id, arrive)
 
-    def _begin_anew(self, node: SimNode, epoch: int, content: list[Entry]) -> list[Action]:
+    def _restart_at_snapshot(self, node: SimNode, epoch: int, content: list[Entry]) -> list[Action]:
         offset = len(content)
         if node.raft.epoch == epoch and offset > node.log.high_watermark:
             if content != self.truth[:offset]:
@@ -504,7 +504,7 @@ class RaftWorld:
 
         self._at(self.now + self.random.randrange(1, self.random.choice(FALL_MS)), crash)
 
-    def _wipe_somebody(self) -> None:
+    def _wipe_a_node(self) -> None:
         """It comes back with another directory, and an empty log. At most as many as a quorum survives; and none while
         nodes vote in any directory, because that would go unnoticed."""
         node = self.random.choice(list(self.nodes.values()))
@@ -524,7 +524,7 @@ class RaftWorld:
             if node.raft is not None and node.raft.is_leader and self.now >= node.paused_until:
                 self._append(node, Entry(node.raft.epoch, next(self._values)))
 
-    def _crash_somebody(self) -> None:
+    def _crash_a_node(self) -> None:
         node = self.random.choice(list(self.nodes.values()))
         if node.raft is None:
             return
@@ -533,7 +533,7 @@ class RaftWorld:
         else:
             self._crash(node)
 
-    def _cut_somebody_off(self) -> None:
+    def _isolate_a_node(self) -> None:
         self.cuts.clear()
         if self.random.random() < 0.6:
             victim = self.random.choice(list(self.nodes))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from simulation.replication_parts import NOBODY, TOPIC, FaultProfile, SimBroker, Violation, proposing
+from simulation.replication_parts import TOPIC, UNREGISTERED, FaultProfile, SimBroker, Violation, proposing
 from simulation.replication_world import FetchPosition, ReplicationWorld
 
 from trioka.cluster.leader_state import ANY_BROKER_EPOCH, Proposal
@@ -89,7 +89,7 @@ class ReadsWorld(ReplicationWorld):
         before = self._partition()
         replies = super()._decide(decision)
         after = self._partition()
-        if after.leader not in (before.leader, NOBODY):
+        if after.leader not in (before.leader, UNREGISTERED):
             self.elected_from_isr += after.leader in before.isr
             self.elected_from_elr += after.leader in before.eligible_leader_replicas
         return replies
@@ -103,7 +103,7 @@ class ReadsWorld(ReplicationWorld):
 
     def _read(self) -> None:
         """A client's read, from its beginning; it sees one broker only."""
-        broker = self._somebody_who_leads()
+        broker = self._any_leader()
         if broker is None or self.now < broker.paused_until:
             return
         answers = self._answers[broker.id]

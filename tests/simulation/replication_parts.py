@@ -9,7 +9,7 @@ from trioka.cluster.partition import Partition, RecoveryState
 from trioka.protocol.messages.alter_partition import AlterPartitionRequest
 
 TOPIC = "t"
-NOBODY = -1
+UNREGISTERED = -1
 
 
 class Violation(AssertionError):
@@ -86,8 +86,8 @@ class SimBroker:
     log: SimLog = field(default_factory=SimLog)
     life: int = 0
     is_up: bool = False
-    epoch: int = NOBODY  # as registered; NOBODY until the controller has answered
-    previous_epoch: int = NOBODY  # of a clean stop
+    epoch: int = UNREGISTERED  # as registered; UNREGISTERED until the controller has answered
+    previous_epoch: int = UNREGISTERED  # of a clean stop
     view: Metadata = field(default_factory=Metadata)
     applied: int = 0
     leadership: Any = None
@@ -97,7 +97,7 @@ class SimBroker:
     is_fetching: bool = False
     fetches: int = 0
     paused_until: int = 0
-    was_cut_in: int = NOBODY  # the epoch in which it has cut its log
+    was_cut_in: int = UNREGISTERED  # the epoch in which it has cut its log
     is_serving: bool = False  # it has replayed its registration, and its effect on its partitions (K9)
 
     def flush(self) -> None:

@@ -21,7 +21,16 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
-from simulation.replication_parts import NOBODY, TOPIC, Entry, FaultProfile, Habits, SimBroker, Violation, proposing
+from simulation.replication_parts import (
+    TOPIC,
+    UNREGISTERED,
+    Entry,
+    FaultProfile,
+    Habits,
+    SimBroker,
+    Violation,
+    proposing,
+)
 from support.small_cluster import CLUSTER_ID, SmallCluster, directory, registration
 
 from trioka.cluster import leader_state as the_real_one
@@ -84,9 +93,9 @@ class ReplicationWorld:
             broker.epoch = self.cluster.metadata.brokers.get(broker.id).epoch  # type: ignore[union-attr]
             self._begin(broker)
         for interval_ms, event in (
-            (self.profile.crash_every_ms, self._crash_somebody),
-            (self.profile.cut_every_ms, self._cut_somebody_off),
-            (self.profile.pause_every_ms, self._pause_somebody),
+            (self.profile.crash_every_ms, self._crash_a_broker),
+            (self.profile.cut_every_ms, self._isolate_a_broker),
+            (self.profile.pause_every_ms, self._pause_a_broker),
         ):
             self._every(interval_ms, event, only_in_chaos=True)
         self._every(40, self._produce)
@@ -170,12 +179,12 @@ class ReplicationWorld:
 
     # -- trouble -------------------------------------------------------------------------------------------------------
 
-    def _crash_somebody(self) -> None:
+    def _crash_a_broker(self) -> None:
         up = [broker for broker in self.brokers.values() if broker.is_up]
         if not up:
             return
         broker = self.random.choice(up)
-        if self.random.random() < self.profile.clean and broker.epoch != NOBODY:
+        if self.random.random() < self.profile.clean and broker.epoch != UNREGISTERED:
             broker.previous_epoch = broker.epoch
         elif self.profile.is_power:
             if self.not_whole - {broker.id}:
@@ -186,14 +195,14 @@ class ReplicationWorld:
         down_ms = self.random.randrange(self.profile.down_ms)
         self._at(self.now + down_ms, lambda: self._start(broker) if not broker.is_up else None)
 
-    def _cut_somebody_off(self) -> None:
+    def _isolate_a_broker(self) -> None:
         """Cuts one way or both, from another broker or from the controller; heals after a while."""
         a, b = self.random.sample([0, *self.brokers], 2)
         cuts = {(a, b)} | ({(b, a)} if self.random.random() < 0.5 else set())
         self.cuts |= cuts
         self._at(self.now + self.random.randrange(2000), lambda: self.cuts.difference_update(cuts))
 
-    def _pause_somebody(self) -> None:
+    def _pause_a_broker(self) -> None:
         self.random.choice(list(self.brokers.values())).paused_until = self.now + self.random.randrange(1500)
 
     # -- lives ---------------------------------------------------------------------------------------------------------
@@ -205,16 +214,16 @@ class ReplicationWorld:
 
     def _start(self, broker: SimBroker) -> None:
         broker.life += 1
-        broker.epoch = NOBODY
+        broker.epoch = UNREGISTERED
         broker.view, broker.applied = Metadata(), 0
         broker.log.high_watermark = min(broker.log.high_watermark, broker.log.end)
         self._begin(broker)
         self._register(broker)
 
     def _begin(self, broker: SimBroker) -> None:
-        broker.is_up, broker.is_fetching, broker.was_cut_in = True, False, NOBODY
+        broker.is_up, broker.is_fetching, broker.was_cut_in = True, False, UNREGISTERED
         broker.is_serving = self._habits.leads_before_it_is_registered
-        self._while_up(broker, 20, self._hear)
+        self._while_up(broker, 20, self._apply_metadata)
         self._while_up(broker, HEARTBEAT_MS, self._heartbeat)
         self._while_up(broker, FETCH_MS, self._fetch)
         self._while_up(broker, WATCH_MS, self._watch)
@@ -244,7 +253,7 @@ class ReplicationWorld:
                 self._deliver(0, broker.id, lambda: setattr(broker, "epoch", epoch))
 
         def ask() -> None:
-            if broker.is_up and broker.life == life and broker.epoch == NOBODY:
+            if broker.is_up and broker.life == life and broker.epoch == UNREGISTERED:
                 self._deliver(broker.id, 0, decide)
                 self._at(self.now + 150, ask)
 
@@ -253,8 +262,8 @@ class ReplicationWorld:
     def _previous_epoch(self, broker: SimBroker) -> int:
         if self._habits.claims_a_clean_stop:
             known = self.cluster.metadata.brokers.get(broker.id)
-            return NOBODY if known is None else known.epoch
-        previous, broker.previous_epoch = broker.previous_epoch, NOBODY
+            return UNREGISTERED if known is None else known.epoch
+        previous, broker.previous_epoch = broker.previous_epoch, UNREGISTERED
         return previous
 
     # -- the controller ------------------------------------------------------------------------------------------------
@@ -277,7 +286,7 @@ class ReplicationWorld:
                 self._decide(self.cluster.controller.fence_broker(broker_id))
 
     def _heartbeat(self, broker: SimBroker) -> None:
-        if broker.epoch == NOBODY:
+        if broker.epoch == UNREGISTERED:
             return
         request = BrokerHeartbeatRequest(
             broker_id=broker.id,
@@ -303,7 +312,7 @@ class ReplicationWorld:
 
         self._deliver(broker.id, 0, decide)
 
-    def _hear(self, broker: SimBroker) -> None:
+    def _apply_metadata(self, broker: SimBroker) -> None:
         """Applies the metadata, in order."""
         upto = self.random.randrange(broker.applied, self.cluster.next_offset + 1)
         if (0, broker.id) in self.cuts:
@@ -315,7 +324,7 @@ class ReplicationWorld:
                     self._follow(broker, change.after)
         broker.applied = upto
         partition = broker.partition
-        if not broker.is_serving and partition is not None and broker.applied > broker.epoch != NOBODY:
+        if not broker.is_serving and partition is not None and broker.applied > broker.epoch != UNREGISTERED:
             broker.is_serving = True
             self._follow(broker, partition)
 
@@ -330,7 +339,7 @@ class ReplicationWorld:
             broker.former = broker.leadership or broker.former
             broker.leadership = None
             broker.waiting.clear()  # NOT_LEADER_OR_FOLLOWER
-            broker.following = None if partition.leader == NOBODY else (partition.leader, partition.leader_epoch)
+            broker.following = None if partition.leader == UNREGISTERED else (partition.leader, partition.leader_epoch)
 
     def _lead(self, broker: SimBroker, partition: Partition) -> None:
         former = broker.leadership or broker.former
@@ -350,13 +359,13 @@ class ReplicationWorld:
 
     # -- records -------------------------------------------------------------------------------------------------------
 
-    def _somebody_who_leads(self) -> SimBroker | None:
+    def _any_leader(self) -> SimBroker | None:
         """Or thinks so."""
         leading = [broker for broker in self.brokers.values() if broker.leadership is not None]
         return self.random.choice(leading) if leading else None
 
     def _produce(self) -> None:
-        broker = self._somebody_who_leads()
+        broker = self._any_leader()
         if broker is None:
             return
         if self.now < broker.paused_until or len(broker.leadership.isr) < MIN_IN_SYNC:
@@ -401,7 +410,7 @@ class ReplicationWorld:
 
     def _consume(self) -> None:
         """A client reads from a broker that leads, or believes so."""
-        broker = self._somebody_who_leads()
+        broker = self._any_leader()
         if broker is None:
             return
         upto = broker.log.end if self._habits.serves_above_high_watermark else broker.log.high_watermark
@@ -417,7 +426,7 @@ class ReplicationWorld:
     # -- following -----------------------------------------------------------------------------------------------------
 
     def _fetch(self, broker: SimBroker) -> None:
-        if broker.following is None or broker.is_fetching or broker.epoch == NOBODY:
+        if broker.following is None or broker.is_fetching or broker.epoch == UNREGISTERED:
             return
         leader_id, leader_epoch = broker.following
         log = broker.log

@@ -43,7 +43,7 @@ TIMEOUT_MS = 60_000
 MAX_IN_FLIGHT = 60
 HEALING_MS = 200_000
 AGAIN = (ConcurrentTransactions, CoordinatorNotAvailable, NotCoordinator)
-NOBODY = Producer(-1, -1)
+NO_PRODUCER = Producer(-1, -1)
 SAID = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=0)
 
 Value = tuple[int, int, int]  # client, which of its transactions, which of its writes
@@ -153,7 +153,7 @@ class Walk:
             )
             if first_epoch:
                 record = StoredRecord(TransactionLogKey(transactional_id=name), used.value())
-                self.shell.tell(lambda c, now, record=record: Decision(records=(record,)))  # type: ignore[misc]
+                self.shell.notify(lambda c, now, record=record: Decision(records=(record,)))  # type: ignore[misc]
 
     def _new(self) -> TransactionCoordinator:
         self.epoch += 1
@@ -202,7 +202,7 @@ class Walk:
                 self._send(client.pending)
             return
         if client.producer is None:
-            requested = InFlightRequest(client, "init", client.expected or NOBODY)
+            requested = InFlightRequest(client, "init", client.expected or NO_PRODUCER)
         elif not client.is_lost and (not client.has_written or self.random.random() < 0.6):
             client.writes += 1
             value = (client.number, client.serial, client.writes)
@@ -237,7 +237,7 @@ class Walk:
             self.delivered[request_id] = replace(requested)
             self.delivered[request_id].client = requested.client
             if requested.what == "init":
-                expected = None if producer == NOBODY else producer
+                expected = None if producer == NO_PRODUCER else producer
                 return c.init_producer_id(request_id, name, TIMEOUT_MS, expected, new, now)
             if requested.what == "write":
                 return c.add_partitions(request_id, name, producer, [partition], version, SAID, now)
@@ -262,7 +262,7 @@ class Walk:
             del self.orders[place]
         if self.partitions[partition].mark(order):
             self.marked.add((order.producer, partition))
-            self.shell.tell(lambda c, now: c.marked(order, [partition], now))
+            self.shell.notify(lambda c, now: c.marked(order, [partition], now))
         else:
             assert order.coordinator_epoch < self.epoch or (order.producer, partition) in self.marked, (
                 f"{partition} refuses {show_order(order)}"

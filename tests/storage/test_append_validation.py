@@ -220,7 +220,7 @@ def test_log_append_time_is_stamped_into_the_buffer() -> None:
     assert [record.timestamp for record in records(data, header)] == [NOW_MS, NOW_MS]
 
 
-def test_nobody_but_the_broker_says_that_the_broker_set_the_time() -> None:
+def test_only_the_broker_sets_the_append_time_attribute() -> None:
     data = batch("a")
     set_timestamp(data, read_header(data), NOW_MS)
     for config in (PLAIN, STAMPING):
@@ -230,7 +230,7 @@ def test_nobody_but_the_broker_says_that_the_broker_set_the_time() -> None:
 
 @pytest.mark.parametrize("target", Codec)
 @pytest.mark.parametrize("source", Codec)
-def test_a_topic_with_a_codec_of_its_own_packs_anew(source: Codec, target: Codec) -> None:
+def test_a_topic_with_a_codec_of_its_own_recompresses(source: Codec, target: Codec) -> None:
     data = batch("a" * 50, "b" * 50, codec=source, producer=(7, 1, 3), transactional=True)
     buffer, header, _ = validate_batch(data, LogConfig(compression_type=target), now_ms=NOW_MS)
     assert (buffer is data) == (source == target)

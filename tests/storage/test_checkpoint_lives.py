@@ -85,7 +85,7 @@ def test_what_was_compacted_is_there_after_a_restart() -> None:
     assert open_directory(disk).logs[NAME].first_dirty_offset == 6
 
 
-def test_a_cut_is_told_to_every_checkpoint_before_a_file_is_touched() -> None:
+def test_a_truncation_reaches_every_checkpoint_before_a_file() -> None:
     disk = MemoryDisk()
     _, log = compacted(disk)
     seen: list[list[int | None]] = []
@@ -100,7 +100,7 @@ def test_a_cut_is_told_to_every_checkpoint_before_a_file_is_touched() -> None:
     assert log.first_dirty_offset == 4
 
 
-def test_a_cut_that_the_checkpoints_cannot_be_told_of_does_not_happen() -> None:
+def test_without_its_checkpoints_a_truncation_does_not_happen() -> None:
     """For lack of a descriptor, say: it is tried again later, and until then the log is whole."""
     disk = MemoryDisk()
     opened, log = compacted(disk)

@@ -456,7 +456,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("            if offsets.is_full:\n                return\n",
      "            if offsets.is_full:\n                break\n",
      test_when_memory_ends_the_round_ends_and_the_next_one_goes_on),
-    ("or not _stands_in(self.log.segments, old)", "", test_a_round_that_finds_its_segments_gone_leaves_nothing_behind),
+    ("or not _is_part_of(self.log.segments, old)", "", test_a_round_that_finds_its_segments_gone_leaves_nothing_behind),
     ("                _discard(new)\n", "                pass\n", test_a_round_that_is_given_up_leaves_nothing_behind),
     ("if len(kept) == header.record_count and not waits:", "if len(kept) == header.record_count:",
      test_a_tombstone_stays_until_readers_had_time_to_see_it),

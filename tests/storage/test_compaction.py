@@ -134,7 +134,7 @@ def test_the_dirtiest_log_that_is_due_comes_first(storage: ModuleType) -> None:
     assert chosen(candidate("a", 100, 200), candidate("b", 10, 90), candidate("c", 0, 0)) == "b"
 
 
-def test_neighbours_become_one_as_long_as_they_fit(storage: ModuleType) -> None:
+def test_adjacent_segments_become_one_as_long_as_they_fit(storage: ModuleType) -> None:
     config = LogConfig(segment_bytes=250)
     assert storage.groups(FOUR[:3], config, 30) == [[0, 1], [2]]
     assert storage.groups(FOUR, config, 40) == [[0, 1], [2, 3]]
@@ -188,8 +188,8 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("[candidate for candidate in candidates if candidate.to_clean.is_due(candidate.config)]",
      "[candidate for candidate in candidates]", test_the_dirtiest_log_that_is_due_comes_first),
     ("size + segment.size <= config.segment_bytes", "size + segment.size <= 2 * config.segment_bytes",
-     test_neighbours_become_one_as_long_as_they_fit),
-    ("            size += segment.size\n", "", test_neighbours_become_one_as_long_as_they_fit),
+     test_adjacent_segments_become_one_as_long_as_they_fit),
+    ("            size += segment.size\n", "", test_adjacent_segments_become_one_as_long_as_they_fit),
     ("and index_bytes + segment.index_bytes <= config.segment_index_bytes", "",
      test_the_indexes_of_a_group_fit_too),
     ("and time_index_bytes + segment.time_index_bytes <= config.segment_index_bytes", "",

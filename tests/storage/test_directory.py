@@ -124,7 +124,7 @@ def test_checkpoints_have_recovery_points_high_watermarks_and_starts() -> None:
     assert offsets(disk, "recovery-point") == {A: 3, B: 2}
 
 
-def test_a_cut_is_told_to_the_checkpoints_first() -> None:
+def test_a_truncation_reaches_the_checkpoints_first() -> None:
     disk = prepared()
     directory = open_directory(disk)
     directory.logs[A].truncate_to(1, now_ms=NOW_MS)
@@ -169,7 +169,7 @@ def test_what_is_no_partition_is_left_alone_and_named() -> None:
     disk.open("/logs/notes.txt", create=True)
     directory = open_directory(disk)
     assert set(directory.logs) == {A, B}
-    assert directory.report.left_alone == ["lost+found", f"x-1.{UNIQUE}-stray"]
+    assert directory.report.ignored == ["lost+found", f"x-1.{UNIQUE}-stray"]
     assert directory.report.unfinished == [f"x-0.{UNIQUE}-future"]
     assert directory.report.removed == [f"x-2.{UNIQUE}-delete"]
     assert not disk.exists(f"/logs/x-2.{UNIQUE}-delete")
@@ -228,14 +228,14 @@ def test_partitions_that_leave_together_are_left_out_of_the_checkpoints_together
 
 
 @dataclass
-class Must:
+class ExpectedPartitions:
     """What was promised: these partitions are there, or they are not, or either."""
 
     there: frozenset[TopicPartition] = frozenset()
     gone: frozenset[TopicPartition] = frozenset()
 
 
-class Meanwhile(OsDisk):
+class HookedDisk(OsDisk):
     """Something happens just before the names in a partition's directory are synced."""
 
     happens: Callable[[], None] | None = None
@@ -247,8 +247,8 @@ class Meanwhile(OsDisk):
         super().sync_directory(path)
 
 
-def test_a_partition_that_is_deleted_while_it_is_synced_takes_nobody_with_it(tmp_path: Path) -> None:
-    disk = Meanwhile()
+def test_a_partition_that_is_deleted_while_it_is_synced_fails_no_other(tmp_path: Path) -> None:
+    disk = HookedDisk()
     directory = LogDirectory.open(disk, str(tmp_path / "logs"), lambda name: CONFIG, now_ms=NOW_MS)
     going, staying = (directory.create(name, CONFIG, now_ms=NOW_MS) for name in (A, B))
     for number in range(30):
@@ -263,7 +263,7 @@ def test_a_partition_that_is_deleted_while_it_is_synced_takes_nobody_with_it(tmp
 
 
 def test_a_directory_that_is_gone_itself_is_a_failure(tmp_path: Path) -> None:
-    disk = Meanwhile()
+    disk = HookedDisk()
     root = tmp_path / "logs"
     directory = LogDirectory.open(disk, str(root), lambda name: CONFIG, now_ms=NOW_MS)
     disk.happens = lambda: disk.rename(str(root), str(tmp_path / "elsewhere"))
@@ -273,20 +273,20 @@ def test_a_directory_that_is_gone_itself_is_a_failure(tmp_path: Path) -> None:
 
 
 def made_and_deleted_together(disk: MemoryDisk, promise: Promise) -> None:
-    promise(Must())
+    promise(ExpectedPartitions())
     directory = open_directory(disk)
     directory.admit([directory.begin(name, CONFIG, now_ms=NOW_MS, topic_id=ID) for name in (A, B)])
-    promise(Must(there=frozenset({A, B})))
+    promise(ExpectedPartitions(there=frozenset({A, B})))
     for name in (A, B):
         append(directory.logs[name], "one")
         directory.logs[name].sync()
     directory.checkpoint()
-    promise(Must())  # while they leave, nothing is promised of them
+    promise(ExpectedPartitions())  # while they leave, nothing is promised of them
     directory.delete({A: UNIQUE, B: UNIQUE[::-1]}, now_ms=NOW_MS)
-    promise(Must(gone=frozenset({A, B})))
-    promise(Must(gone=frozenset({B})))
+    promise(ExpectedPartitions(gone=frozenset({A, B})))
+    promise(ExpectedPartitions(gone=frozenset({B})))
     directory.create(A, CONFIG, now_ms=NOW_MS, topic_id=ID)
-    promise(Must(there=frozenset({A}), gone=frozenset({B})))
+    promise(ExpectedPartitions(there=frozenset({A}), gone=frozenset({B})))
 
 
 def found_whole(disk: MemoryDisk) -> dict[TopicPartition, bytes | None]:
@@ -298,7 +298,7 @@ def found_whole(disk: MemoryDisk) -> dict[TopicPartition, bytes | None]:
     return {name: directory.topic_ids.get(name) for name in directory.logs}
 
 
-def kept(found: dict[TopicPartition, bytes | None], promises: Sequence[Must]) -> None:
+def kept(found: dict[TopicPartition, bytes | None], promises: Sequence[ExpectedPartitions]) -> None:
     must = promises[-1]
     assert all(found.get(name) == ID for name in must.there), "a partition is gone, or does not know its topic"
     assert not must.gone & found.keys(), "a deleted partition is back"
@@ -399,7 +399,7 @@ def test_checkpoints_that_are_written_from_two_threads_do_not_clash(tmp_path: Pa
 
 @pytest.mark.parametrize("threads", [1, 4])
 def test_many_logs_are_closed_as_cleanly_as_few(tmp_path: Path, threads: int) -> None:
-    names = [TopicPartition("t", number) for number in range(3 * directory_module.CLOSED_ALONE)]
+    names = [TopicPartition("t", number) for number in range(3 * directory_module.MAX_CLOSED_WITHOUT_THREADS)]
     directory = LogDirectory.open(OsDisk(), str(tmp_path), lambda name: LogConfig(), now_ms=1, threads=threads)
     for name in names:
         directory.create(name, LogConfig(), now_ms=1).append_as_leader(

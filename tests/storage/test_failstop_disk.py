@@ -128,7 +128,7 @@ def test_steps_that_belong_together_and_find_no_descriptor_take_the_volume_offli
     assert volume.failure.errno == errno.EMFILE
 
 
-def test_the_first_failure_is_told_once() -> None:
+def test_the_first_failure_is_reported_once() -> None:
     disk = MemoryDisk()
     disk.make_directory("/logs")
     result: list[OSError] = []

@@ -71,7 +71,7 @@ def test_an_append_is_one_write() -> None:
     assert len(writes(log)) == before + 2
 
 
-def test_log_append_time_is_told_to_the_client() -> None:
+def test_log_append_time_is_returned_to_the_client() -> None:
     log = open_log(config=LogConfig(message_timestamp_type="LogAppendTime"))
     assert append(log, "a", timestamp=5).log_append_time_ms == NOW_MS
     assert [record.timestamp for record in read_all(log)] == [NOW_MS]
@@ -318,7 +318,7 @@ def test_the_last_stable_offset_is_not_below_the_start_of_the_log(event: Callabl
     assert log.last_stable_offset == 5
 
 
-def test_aborted_transactions_are_told_over_segments_and_restarts() -> None:
+def test_aborted_transactions_are_reported_over_segments_and_restarts() -> None:
     log = open_log()
     append(log, "a" * 400, producer=(7, 0, 0), transactional=True)
     append(log, "b" * 400, producer=(8, 0, 0), transactional=True)
@@ -369,7 +369,7 @@ def test_truncation_within_a_batch_takes_all_of_it() -> None:
     assert log.log_end_offset == 1
 
 
-def test_truncation_below_the_first_segment_begins_anew() -> None:
+def test_truncation_below_the_first_segment_restarts() -> None:
     log = open_log()
     log.truncate_fully_and_start_at(50, now_ms=NOW_MS)
     append(log, "a", epoch=2)

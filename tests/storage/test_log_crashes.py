@@ -40,7 +40,7 @@ BULK = "x" * 600  # a batch is then two or three sectors, so that it can be torn
 BIT = "y" * 100  # or less than one, so that a segment has several
 
 
-class May(NamedTuple):
+class AllowedContents(NamedTuple):
     """What may be found: a part of one of these histories that holds at least [start, end)."""
 
     histories: tuple[tuple[str, ...], ...]
@@ -68,11 +68,11 @@ def contents(log: Log) -> LogContents:
     return LogContents(log.log_start_offset, tuple(value[:2] for value in values))
 
 
-def prepared(*values: str) -> "Prepared":
-    return Prepared(values)
+def prepared(*values: str) -> "PreparedDirectory":
+    return PreparedDirectory(values)
 
 
-class Prepared:
+class PreparedDirectory:
     """A directory that was stopped cleanly, with these records."""
 
     def __init__(self, values: tuple[str, ...]) -> None:
@@ -115,7 +115,7 @@ def recover(disk: MemoryDisk) -> LogContents:
     return found
 
 
-def check(found: LogContents, promises: Sequence[May]) -> None:
+def check(found: LogContents, promises: Sequence[AllowedContents]) -> None:
     may = promises[-1]
     end = found.first + len(found.values)
     assert found.first <= may.start, f"the log starts at {found.first}, {may.start} was promised"
@@ -135,34 +135,34 @@ def search(protocol: Protocol, *values: str) -> Report:
 
 
 def append_and_sync(disk: MemoryDisk, promise: Promise) -> None:
-    promise(May((("a1", "b1", "b2", "b3"),), 0, 1))
+    promise(AllowedContents((("a1", "b1", "b2", "b3"),), 0, 1))
     log = open_directory(disk).logs[NAME]
     add(log, "b1")
     log.sync()
-    promise(May((("a1", "b1", "b2", "b3"),), 0, 2))
+    promise(AllowedContents((("a1", "b1", "b2", "b3"),), 0, 2))
     add(log, "b2", "b3", epoch=1)
     log.sync()
-    promise(May((("a1", "b1", "b2", "b3"),), 0, 4))
+    promise(AllowedContents((("a1", "b1", "b2", "b3"),), 0, 4))
 
 
 def roll(disk: MemoryDisk, promise: Promise) -> None:
     history = (("a1", "a2", "b1", "b2", "b3"),)
-    promise(May(history, 0, 2))
+    promise(AllowedContents(history, 0, 2))
     log = open_directory(disk).logs[NAME]
     add(log, "b1", "b2", "b3")
     assert len(log.segments) == 3
     log.sync()
-    promise(May(history, 0, 5))
+    promise(AllowedContents(history, 0, 5))
 
 
 def checkpoint(disk: MemoryDisk, promise: Promise) -> None:
     history = (("a1", "b1", "b2"),)
-    promise(May(history, 0, 1))
+    promise(AllowedContents(history, 0, 1))
     directory = open_directory(disk)
     log = directory.logs[NAME]
     add(log, "b1")
     log.sync()
-    promise(May(history, 0, 2))
+    promise(AllowedContents(history, 0, 2))
     directory.checkpoint()
     add(log, "b2")
     log.advance_high_watermark(2)
@@ -171,16 +171,16 @@ def checkpoint(disk: MemoryDisk, promise: Promise) -> None:
 
 def clean_stop(disk: MemoryDisk, promise: Promise) -> None:
     history = (("a1", "b1", "b2"),)
-    promise(May(history, 0, 1))
+    promise(AllowedContents(history, 0, 1))
     directory = open_directory(disk)
     add(directory.logs[NAME], "b1", "b2")
     directory.close(broker_epoch=5)
-    promise(May(history, 0, 3))
+    promise(AllowedContents(history, 0, 3))
 
 
 def delete_segments(disk: MemoryDisk, promise: Promise) -> None:
     history = (("a1", "a2", "a3", "a4", "a5", "b1"),)
-    promise(May(history, 4, 5))
+    promise(AllowedContents(history, 4, 5))
     directory = open_directory(disk)
     log = directory.logs[NAME]
     log.delete_segments(log.segments[:2], now_ms=NOW_MS)
@@ -188,37 +188,37 @@ def delete_segments(disk: MemoryDisk, promise: Promise) -> None:
     add(log, "b1")
     log.sweep(NOW_MS)
     log.sync()
-    promise(May(history, 4, 6))
+    promise(AllowedContents(history, 4, 6))
 
 
 def delete_everything(disk: MemoryDisk, promise: Promise) -> None:
     history = (("a1", "a2", "a3", "b1"),)
-    promise(May(history, 3, 3))
+    promise(AllowedContents(history, 3, 3))
     log = open_directory(disk).logs[NAME]
     log.delete_segments(list(log.segments), now_ms=NOW_MS)
     add(log, "b1")
     log.sync()
-    promise(May(history, 3, 4))
+    promise(AllowedContents(history, 3, 4))
 
 
 def truncate(disk: MemoryDisk, promise: Promise) -> None:
     old, new = ("a1", "a2", "a3", "a4", "a5"), ("a1", "c1", "c2", "c3")
-    promise(May((old,), 0, 1))
+    promise(AllowedContents((old,), 0, 1))
     log = open_directory(disk).logs[NAME]
     log.truncate_to(1, now_ms=NOW_MS)
-    promise(May((new,), 0, 1))
+    promise(AllowedContents((new,), 0, 1))
     add(log, "c1", "c2", epoch=1)
     log.sync()
-    promise(May((new,), 0, 3))
+    promise(AllowedContents((new,), 0, 3))
 
 
 def truncate_what_was_not_synced(disk: MemoryDisk, promise: Promise) -> None:
     old, new = ("a1", "b1", "b2", "b3"), ("a1", "b1", "c1", "c2")
-    promise(May((old,), 0, 1))
+    promise(AllowedContents((old,), 0, 1))
     log = open_directory(disk).logs[NAME]
     add(log, "b1", "b2", "b3", epoch=1, size=BIT)
     log.truncate_to(2, now_ms=NOW_MS)
-    promise(May((new,), 0, 1))
+    promise(AllowedContents((new,), 0, 1))
     add(
         log, "c1", "c2", epoch=1, size=BIT
     )  # the same epoch, so that nothing but the bytes tells them from what was cut off
@@ -227,7 +227,7 @@ def truncate_what_was_not_synced(disk: MemoryDisk, promise: Promise) -> None:
 def truncate_below_the_start(disk: MemoryDisk, promise: Promise) -> None:
     """Records were deleted, and the checkpoint says so; then the log is cut before them, and goes on from there."""
     old, new = ("a1", "b1", "b2"), ("a1", "c1", "c2")
-    promise(May((old,), 2, 1))
+    promise(AllowedContents((old,), 2, 1))
     directory = open_directory(disk)
     log = directory.logs[NAME]
     add(log, "b1", "b2", size=BIT)
@@ -235,34 +235,34 @@ def truncate_below_the_start(disk: MemoryDisk, promise: Promise) -> None:
     log.delete_records_before(2)
     directory.checkpoint()
     log.truncate_to(1, now_ms=NOW_MS)
-    promise(May((new,), 1, 1))
+    promise(AllowedContents((new,), 1, 1))
     add(log, "c1", "c2", epoch=1, size=BIT)
     log.sync()
-    promise(May((new,), 1, 3))
+    promise(AllowedContents((new,), 1, 3))
 
 
 def reset_to_snapshot(disk: MemoryDisk, promise: Promise) -> None:
     old = ("a1", "a2", "a3")
     new = ("", "", "", "", "", "", "", "c1")
-    promise(May((old, new), 7, 0))
+    promise(AllowedContents((old, new), 7, 0))
     log = open_directory(disk).logs[NAME]
     log.truncate_fully_and_start_at(7, now_ms=NOW_MS)
-    promise(May((new,), 7, 7))
+    promise(AllowedContents((new,), 7, 7))
     log.append_as_leader(batch("c1" + BULK), leader_epoch=3, now_ms=NOW_MS)
     log.sync()
-    promise(May((new,), 7, 8))
+    promise(AllowedContents((new,), 7, 8))
 
 
 def compact(disk: MemoryDisk, promise: Promise) -> None:
     """Two segments become one of the same records: whatever is lost would show."""
     history = (("a1", "a2", "a3", "a4", "a5", "b1"),)
-    promise(May(history, 0, 5))
+    promise(AllowedContents(history, 0, 5))
     log = open_directory(disk).logs[NAME]
     log.replace_segments([merged(log, 2)], log.segments[:2], now_ms=NOW_MS)  # type: ignore[list-item]
     add(log, "b1")
     log.sweep(NOW_MS)
     log.sync()
-    promise(May(history, 0, 6))
+    promise(AllowedContents(history, 0, 6))
 
 
 def merged(log: Log, count: int) -> object:

@@ -161,7 +161,7 @@ def test_retention_may_overtake_the_copy() -> None:
     assert values(move(future)) == TEXTS[25:]
 
 
-def test_a_log_that_is_cut_is_copied_anew() -> None:
+def test_a_log_that_is_cut_is_copied_again() -> None:
     source, target = two_directories(MemoryDisk(), *TEXTS)
     current = source.logs[NAME]
     future = begin(source, target)
@@ -238,7 +238,7 @@ def test_of_two_logs_the_longer_stays_and_starts_where_the_later_starts() -> Non
 # Crashes -------------------------------------------------------------------------------------------------------------
 
 
-class May(NamedTuple):
+class AllowedContents(NamedTuple):
     """At least so many of these records must be there, and no others."""
 
     history: tuple[str, ...]
@@ -258,32 +258,32 @@ def prepared(disk: MemoryDisk) -> None:
 
 def change_places(disk: MemoryDisk, promise: Promise) -> None:
     """Promises in every phase: before the copy, while it grows, when it has taken its place, and at last."""
-    promise(May(HISTORY, 2))
+    promise(AllowedContents(HISTORY, 2))
     source, target = open_directory(disk, "/a"), open_directory(disk, "/b")
     current = source.logs[NAME]
     future = begin(source, target)
     copy(future)
     append(current, "b1")
     current.sync()
-    promise(May(HISTORY, 3))
+    promise(AllowedContents(HISTORY, 3))
     copy(future)
     future.settle()
     append(current, "b2")
     log = future.promote(now_ms=NOW_MS)
     append(log, "b3")
     log.sync()
-    promise(May(HISTORY, 5))
+    promise(AllowedContents(HISTORY, 5))
     future.settle()
     append(log, "b4")
     future.retire(GONE, now_ms=NOW_MS)
     source.sweep(NOW_MS)
     log.sync()
-    promise(May(HISTORY, 6))
+    promise(AllowedContents(HISTORY, 6))
 
 
 def keep_the_former(disk: MemoryDisk, promise: Promise) -> None:
     """Promises of the former log alone: nothing is synced after the copy has taken its place, until it settles."""
-    promise(May(HISTORY, 2))
+    promise(AllowedContents(HISTORY, 2))
     source, target = open_directory(disk, "/a"), open_directory(disk, "/b")
     current = source.logs[NAME]
     future = begin(source, target)
@@ -292,15 +292,15 @@ def keep_the_former(disk: MemoryDisk, promise: Promise) -> None:
     append(current, "b1")
     log = future.promote(now_ms=NOW_MS)
     current.sync()  # for a producer who wrote before, and waits
-    promise(May(HISTORY, 3))
+    promise(AllowedContents(HISTORY, 3))
     append(log, "b2")
     future.settle()
-    promise(May(HISTORY, 4))
+    promise(AllowedContents(HISTORY, 4))
     future.retire(GONE, now_ms=NOW_MS)
 
 
 def call_off(disk: MemoryDisk, promise: Promise) -> None:
-    promise(May(HISTORY, 2))
+    promise(AllowedContents(HISTORY, 2))
     source, target = open_directory(disk, "/a"), open_directory(disk, "/b")
     future = begin(source, target)
     copy(future)
@@ -308,7 +308,7 @@ def call_off(disk: MemoryDisk, promise: Promise) -> None:
     append(source.logs[NAME], "b1")
     future.drop()
     source.logs[NAME].sync()
-    promise(May(HISTORY, 3))
+    promise(AllowedContents(HISTORY, 3))
 
 
 PROTOCOLS = [change_places, keep_the_former, call_off]
@@ -338,7 +338,7 @@ def recover(disk: MemoryDisk) -> tuple[str, ...]:
     return found
 
 
-def check(found: tuple[str, ...], promises: Sequence[May]) -> None:
+def check(found: tuple[str, ...], promises: Sequence[AllowedContents]) -> None:
     may = promises[-1]
     assert len(found) >= may.least, f"{found}, and {may.least} were promised"
     assert found == may.history[: len(found)]

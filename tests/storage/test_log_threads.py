@@ -35,7 +35,7 @@ SYNCED = 4
 MODELS = cycle(CrashModel)
 
 
-class Place:
+class MovableLog:
     """A log in a directory, of which the first records are durable, by the checkpoints too; and another directory."""
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class Place:
         return found
 
 
-def sync(place: Place) -> None:
+def sync(place: MovableLog) -> None:
     """In a worker thread, as housekeeping does it."""
     place.log.sync()
     place.directory.checkpoint()
@@ -87,65 +87,65 @@ def sync(place: Place) -> None:
 # What the log's own thread does ---------------------------------------------------------------------------------------
 
 
-def append_one(place: Place) -> None:
+def append_one(place: MovableLog) -> None:
     place.add("f1")
 
 
-def append_copies(place: Place) -> None:
+def append_copies(place: MovableLog) -> None:
     """As a follower does."""
     end = place.log.log_end_offset
     place.log.append_as_follower(batch("f1", base_offset=end, leader_epoch=0), now_ms=NOW_MS)
 
 
-def roll(place: Place) -> None:
+def roll(place: MovableLog) -> None:
     place.log.roll(now_ms=NOW_MS)
     place.add("f1")
 
 
-def cut(place: Place, offset: int) -> None:
+def cut(place: MovableLog, offset: int) -> None:
     place.least = min(place.least, offset)
     place.log.truncate_to(offset, now_ms=NOW_MS)
     place.add("x1", epoch=1)
 
 
-def cut_the_last(place: Place) -> None:
+def cut_the_last(place: MovableLog) -> None:
     cut(place, len(RECORDS) - 1)
 
 
-def cut_below_the_recovery_point(place: Place) -> None:
+def cut_below_the_recovery_point(place: MovableLog) -> None:
     cut(place, 2)
 
 
-def begin_anew_before(place: Place) -> None:
+def restart_before(place: MovableLog) -> None:
     place.least = 0
     place.log.truncate_fully_and_start_at(2, now_ms=NOW_MS)
     place.add("x1", epoch=1)
 
 
-def begin_anew_behind(place: Place) -> None:
+def restart_behind(place: MovableLog) -> None:
     place.least = 0
     place.log.truncate_fully_and_start_at(100, now_ms=NOW_MS)
     place.add("x1", epoch=1)
 
 
-def delete_records(place: Place) -> None:
+def delete_records(place: MovableLog) -> None:
     place.least = 0
     place.log.delete_records_before(5)
 
 
-def delete_segments(place: Place) -> None:
+def delete_segments(place: MovableLog) -> None:
     place.least = 0
     place.log.delete_segments(place.log.segments[:2], now_ms=NOW_MS)
     place.log.sweep(NOW_MS)
 
 
-def delete_all_segments(place: Place) -> None:
+def delete_all_segments(place: MovableLog) -> None:
     place.least = 0
     place.log.delete_segments(list(place.log.segments), now_ms=NOW_MS)
     place.add("f1")
 
 
-def compact(place: Place) -> None:
+def compact(place: MovableLog) -> None:
     place.least = 0  # fewer records, and no key is lost: test_cleaner_crashes.py
     to_clean = cleaner.log_to_clean(place.log, place.log.first_dirty_offset, now_ms=NOW_MS)
     work = cleaner.clean(place.log, to_clean, now_ms=NOW_MS)
@@ -157,12 +157,12 @@ def compact(place: Place) -> None:
             return
 
 
-def delete(place: Place) -> None:
+def delete(place: MovableLog) -> None:
     place.least = 0
     place.directory.delete({NAME: "d" * 32}, now_ms=NOW_MS)
 
 
-def move(place: Place) -> None:
+def move(place: MovableLog) -> None:
     """To the other directory, where a copy takes the place of the log."""
     future = FutureLog.begin(
         place.directory, place.other, place.log, "c" * 32, start_offset=start_of(place.log), now_ms=NOW_MS
@@ -181,8 +181,8 @@ MUTATIONS = [
     roll,
     cut_the_last,
     cut_below_the_recovery_point,
-    begin_anew_before,
-    begin_anew_behind,
+    restart_before,
+    restart_behind,
     delete_records,
     delete_segments,
     delete_all_segments,
@@ -191,11 +191,11 @@ MUTATIONS = [
     move,
 ]
 LONG = (compact, move)
-SLOW = (begin_anew_before, begin_anew_behind, delete_all_segments)  # their other half is in every run
+SLOW = (restart_before, restart_behind, delete_all_segments)  # their other half is in every run
 MOST = (1000, 9)  # points of a thread that are tried; of those that have some hundred, a few
 
 
-def look(place: Place) -> None:
+def look(place: MovableLog) -> None:
     """One of the two is in the middle of its work."""
     assert place.log.recovery_point <= place.log.log_end_offset
     found = place.power_loss()
@@ -203,7 +203,7 @@ def look(place: Place) -> None:
         assert len(found) >= place.least, f"{found}, and {place.least} were durable"
 
 
-def settled(worlds: Iterator[Place]) -> int:
+def settled(worlds: Iterator[MovableLog]) -> int:
     met = 0
     for place in worlds:
         look(place)
@@ -213,8 +213,10 @@ def settled(worlds: Iterator[Place]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
-def test_a_sync_that_meets_a_mutation_promises_nothing_that_is_not_there(mutation: Callable[[Place], None]) -> None:
-    settled(meet(Place, sync, mutation, look, most=MOST[mutation in LONG]))
+def test_a_sync_that_meets_a_mutation_promises_nothing_that_is_not_there(
+    mutation: Callable[[MovableLog], None],
+) -> None:
+    settled(meet(MovableLog, sync, mutation, look, most=MOST[mutation in LONG]))
 
 
 @pytest.mark.parametrize(
@@ -222,8 +224,8 @@ def test_a_sync_that_meets_a_mutation_promises_nothing_that_is_not_there(mutatio
     [pytest.param(each, marks=pytest.mark.nightly) if each in SLOW else each for each in MUTATIONS],
     ids=lambda mutation: mutation.__name__,
 )
-def test_a_mutation_that_meets_a_sync_is_whole_after_a_power_loss(mutation: Callable[[Place], None]) -> None:
-    settled(meet(Place, mutation, sync, look, most=MOST[mutation in LONG]))
+def test_a_mutation_that_meets_a_sync_is_whole_after_a_power_loss(mutation: Callable[[MovableLog], None]) -> None:
+    settled(meet(MovableLog, mutation, sync, look, most=MOST[mutation in LONG]))
 
 
 # Planted mistakes -----------------------------------------------------------------------------------------------------
@@ -255,7 +257,7 @@ MISTAKES = [
         "lower_end",
         "            self.recovery_point = min(self.recovery_point, offset)\n",
         "",
-        begin_anew_before,
+        restart_before,
     ),
     (
         "a sync whose log was cut moves the recovery point",
@@ -280,10 +282,10 @@ def test_a_planted_mistake_is_found(
     method: str,
     right: str,
     wrong: str,
-    mutation: Callable[[Place], None],
+    mutation: Callable[[MovableLog], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mistaken = vars(planted(module, right, wrong))[owner.__name__]
     monkeypatch.setattr(owner, method, vars(mistaken)[method])
     with pytest.raises(AssertionError):
-        settled(chain(meet(Place, sync, mutation, look), meet(Place, mutation, sync, look)))
+        settled(chain(meet(MovableLog, sync, mutation, look), meet(MovableLog, mutation, sync, look)))

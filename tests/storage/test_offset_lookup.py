@@ -39,7 +39,7 @@ def test_the_answer_is_a_record_within_its_batch() -> None:
     assert offset_for_timestamp(log, NOW_MS + 1) == (1, NOW_MS + 1, 4)
 
 
-def test_nothing_beyond_the_limit_or_before_the_start_is_told() -> None:
+def test_nothing_beyond_the_limit_or_before_the_start_is_listed() -> None:
     log = log_with(0, 10, 20)
     assert offset_for_timestamp(log, NOW_MS + 10, upto=1) is None
     log.advance_high_watermark(3)
@@ -60,7 +60,7 @@ def test_records_without_a_time_have_none() -> None:
     assert offset_for_timestamp(log, 0) is None
 
 
-def test_a_header_that_promises_more_than_its_records_hold_misleads_nobody() -> None:
+def test_a_header_that_promises_more_than_its_records_hold_is_not_believed() -> None:
     log = open_log()
     data = batch("a", timestamp=NOW_MS)
     set_max_timestamp(data, read_header(data), NOW_MS + 500, 0)

@@ -10,27 +10,27 @@ from trioka.storage import page_cache_probe
 from trioka.storage.disk import File
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.segment import LOOK_BYTES
+from trioka.storage.segment import HEADER_READ_BYTES
 from trioka.testing.disks.memory_disk import MemoryDisk, MemoryFile
 
 KB = 1 << 10
 MB = 1 << 20
 
 
-class AskedFile(MemoryFile):
+class ProbedFile(MemoryFile):
     """What is asked about is noted, and what lies before `cold` bytes is not there."""
 
     __slots__ = ()
 
     def is_resident(self, offset: int, size: int) -> bool:
-        assert isinstance(self._disk, AskedDisk)
+        assert isinstance(self._disk, ProbedDisk)
         if not self.path.endswith(".log"):
             return True
         self._disk.probed.append((offset, size))
         return offset >= self._disk.cold
 
 
-class AskedDisk(MemoryDisk):
+class ProbedDisk(MemoryDisk):
     def __init__(self) -> None:
         super().__init__()
         self.probed: list[tuple[int, int]] = []
@@ -38,7 +38,7 @@ class AskedDisk(MemoryDisk):
 
     def open(self, path: str, *, create: bool = False) -> File:
         file = super().open(path, create=create)
-        file.__class__ = AskedFile
+        file.__class__ = ProbedFile
         return file
 
 
@@ -47,9 +47,9 @@ def storage() -> ModuleType:
     return page_cache_probe
 
 
-def filled(size: int) -> tuple[Log, AskedDisk]:
+def filled(size: int) -> tuple[Log, ProbedDisk]:
     """With batches of about a quarter of a megabyte, in one segment."""
-    disk = AskedDisk()
+    disk = ProbedDisk()
     log = open_log(disk, config=LogConfig(segment_bytes=1 << 30))
     while log.segments.active.size < size:
         append(log, "x" * (256 * KB))
@@ -70,13 +70,13 @@ def test_the_kernel_is_asked_about_each_read_and_about_no_more(storage: ModuleTy
         position = log.segments.active.known_start(following) or 0
         disk.probed.clear()
         following = read(storage, log, following, MB)
-        assert disk.probed == [(position, min(MB + LOOK_BYTES, log.segments.active.size - position))]
+        assert disk.probed == [(position, min(MB + HEADER_READ_BYTES, log.segments.active.size - position))]
     disk.probed.clear()
     assert read(storage, log, following, MB) == following  # behind the end there is nothing to ask about
     assert not disk.probed
 
 
-def test_what_has_left_memory_is_told_and_no_byte_of_its_segment_is_believed(storage: ModuleType) -> None:
+def test_evicted_pages_are_noticed_and_no_byte_of_the_segment_counts_as_cached(storage: ModuleType) -> None:
     log, disk = filled(6 * MB)
     second = read(storage, log, 0, MB)
     segment = log.segments.active
@@ -86,7 +86,7 @@ def test_what_has_left_memory_is_told_and_no_byte_of_its_segment_is_believed(sto
     disk.cold = segment.size
     part = storage.uncached_range(log, second, MB)
     assert part is not None
-    assert (part.path, part.position, part.size) == (segment.log_path, position, MB + LOOK_BYTES)
+    assert (part.path, part.position, part.size) == (segment.log_path, position, MB + HEADER_READ_BYTES)
     assert part.segment is segment
     assert not segment.checked.covers(0, 1)
 
@@ -95,7 +95,7 @@ def test_where_only_what_comes_next_is_missing_a_read_does_not_wait(storage: Mod
     log, _ = filled(6 * MB)
     second = read(storage, log, 0, MB)
 
-    class HalfCold(AskedFile):
+    class HalfCold(ProbedFile):
         __slots__ = ()
 
         def is_resident(self, offset: int, size: int) -> bool:
@@ -107,12 +107,12 @@ def test_where_only_what_comes_next_is_missing_a_read_does_not_wait(storage: Mod
 
 MISTAKES = [
     (
-        "min(max_bytes + LOOK_BYTES, segment.size - position)",
+        "min(max_bytes + HEADER_READ_BYTES, segment.size - position)",
         "segment.size - position",
         test_where_only_what_comes_next_is_missing_a_read_does_not_wait,
     ),
     (
-        "min(max_bytes + LOOK_BYTES, segment.size - position)",
+        "min(max_bytes + HEADER_READ_BYTES, segment.size - position)",
         "min(max_bytes, segment.size - position)",
         test_the_kernel_is_asked_about_each_read_and_about_no_more,
     ),
@@ -124,7 +124,7 @@ MISTAKES = [
     (
         "    segment.checked.cut(0)\n",
         "",
-        test_what_has_left_memory_is_told_and_no_byte_of_its_segment_is_believed,
+        test_evicted_pages_are_noticed_and_no_byte_of_the_segment_counts_as_cached,
     ),
 ]
 

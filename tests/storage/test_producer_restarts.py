@@ -103,7 +103,7 @@ def test_an_expired_producer_does_not_come_back_from_a_snapshot(storage: ModuleT
     assert set(again.state.producers) == {2}  # in a transaction
 
 
-def test_a_log_begun_anew_knows_nobody(storage: ModuleType) -> None:
+def test_a_restarted_log_has_no_producers(storage: ModuleType) -> None:
     partition = busy(storage)
     partition.state.take_snapshot(sync=True)
     partition.state.truncate_fully_and_start_at(100)

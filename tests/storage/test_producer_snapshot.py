@@ -8,7 +8,7 @@ from mutants.plant import Rule, assert_noticed
 
 from trioka.storage import producer_snapshot
 from trioka.storage.layout import CorruptFile
-from trioka.storage.producer_snapshot import Snapshot, SnapshotBatch, SnapshotEntry, SnapshotFiles
+from trioka.storage.producer_snapshot import ProducerSnapshot, SnapshotBatch, SnapshotEntry, SnapshotFiles
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 DIRECTORY = "/logs/orders-0"
@@ -20,7 +20,7 @@ KAFKA = bytes.fromhex(
     "00000000000003e90000000000010000000000000016000000010000018bcfe56802000000070000000000000012"
     "00000000000003ea0009ffffffffffffffffffffffff000000000000018bcfe568030000000cffffffffffffffff"
 )
-NOBODY = bytes.fromhex("000148674bc700000000")
+EMPTY_SNAPSHOT = bytes.fromhex("000148674bc700000000")
 THREE = [
     SnapshotEntry(1000, 3, 4, 14, 4, 1700000000000, -1, -1),
     SnapshotEntry(1001, 0, 1, 22, 1, 1700000000002, 7, 18),
@@ -40,19 +40,19 @@ def files(storage: ModuleType, *offsets: int) -> tuple[SnapshotFiles, MemoryDisk
     disk.make_directory(DIRECTORY)
     found = storage.SnapshotFiles(disk, DIRECTORY)
     for offset in offsets:
-        found.write(offset, Snapshot([]), sync=True)
+        found.write(offset, ProducerSnapshot([]), sync=True)
     return found, disk
 
 
 def test_snapshots_are_kafkas_bytes_in_both_directions(storage: ModuleType) -> None:
-    assert storage.encode(Snapshot(THREE)) == KAFKA
-    assert storage.decode("path", KAFKA) == Snapshot(THREE)
-    assert storage.encode(Snapshot([])) == NOBODY
-    assert storage.decode("path", NOBODY) == Snapshot([])
+    assert storage.encode(ProducerSnapshot(THREE)) == KAFKA
+    assert storage.decode("path", KAFKA) == ProducerSnapshot(THREE)
+    assert storage.encode(ProducerSnapshot([])) == EMPTY_SNAPSHOT
+    assert storage.decode("path", EMPTY_SNAPSHOT) == ProducerSnapshot([])
 
 
 def test_our_batches_stand_behind_kafkas_bytes_under_the_same_checksum(storage: ModuleType) -> None:
-    data = storage.encode(Snapshot(THREE, BATCHES))
+    data = storage.encode(ProducerSnapshot(THREE, BATCHES))
     assert data[6 : len(KAFKA)] == KAFKA[6:]
     assert data[2:6] == crc32c(data[6:]).to_bytes(4, "big")
     assert data[len(KAFKA) :].hex() == (
@@ -60,8 +60,8 @@ def test_our_batches_stand_behind_kafkas_bytes_under_the_same_checksum(storage: 
         "00000000000003e80000000000000000000000030000000000000" + "18bcfe56418"
         "00000000000003e8000000000000000000000" + "00a00000004" + "0000018bcfe56800"
     )
-    assert storage.decode("path", data) == Snapshot(THREE, BATCHES)
-    assert storage.decode("path", storage.encode(Snapshot(THREE, []))) == Snapshot(THREE, [])
+    assert storage.decode("path", data) == ProducerSnapshot(THREE, BATCHES)
+    assert storage.decode("path", storage.encode(ProducerSnapshot(THREE, []))) == ProducerSnapshot(THREE, [])
 
 
 def with_checksum(body: bytes) -> bytes:
@@ -82,17 +82,17 @@ def test_batches_that_do_not_belong_to_the_entries_are_refused(
     storage: ModuleType, batches: list[SnapshotBatch]
 ) -> None:
     with pytest.raises(CorruptFile):
-        storage.decode("path", storage.encode(Snapshot(THREE, batches)))
+        storage.decode("path", storage.encode(ProducerSnapshot(THREE, batches)))
 
 
-def test_bytes_that_nobody_knows_behind_the_entries_are_refused(storage: ModuleType) -> None:
-    body = storage.encode(Snapshot(THREE, BATCHES))[6:]
+def test_unknown_bytes_behind_the_entries_are_refused(storage: ModuleType) -> None:
+    body = storage.encode(ProducerSnapshot(THREE, BATCHES))[6:]
     for strange in (body[:-1], body + b"\0", body[:150], body.replace(b"TRIOKA-1", b"TRIOKA-2"), KAFKA[6:] + bytes(12)):
         with pytest.raises(CorruptFile):
             storage.decode("path", with_checksum(strange))
 
 
-@pytest.mark.parametrize("whole", [KAFKA, producer_snapshot.encode(Snapshot(THREE, BATCHES))])
+@pytest.mark.parametrize("whole", [KAFKA, producer_snapshot.encode(ProducerSnapshot(THREE, BATCHES))])
 def test_any_flipped_bit_and_any_missing_byte_is_noticed(whole: bytes) -> None:
     notice_any_damage(producer_snapshot, whole)
 
@@ -119,7 +119,7 @@ def test_a_count_that_does_not_fit_or_a_producer_that_cannot_be_is_refused(stora
         THREE[0]._replace(epoch=-2),
     ):
         with pytest.raises(CorruptFile, match="cannot be"):
-            storage.decode("path", storage.encode(Snapshot([entry])))
+            storage.decode("path", storage.encode(ProducerSnapshot([entry])))
     for count in (4, -1):
         with pytest.raises(CorruptFile, match=f"announces {count}"):
             storage.decode("path", with_checksum(count.to_bytes(4, "big", signed=True) + KAFKA[10:]))
@@ -132,16 +132,16 @@ def test_only_whole_names_are_found_in_the_directory(storage: ModuleType) -> Non
     found = storage.SnapshotFiles.scan(disk, DIRECTORY)
     assert found.offsets == [7, 42]
     assert found.latest == 42
-    assert found.read(42) == Snapshot(THREE)
+    assert found.read(42) == ProducerSnapshot(THREE)
 
 
 def test_an_unsynced_snapshot_replaces_a_longer_one_whole(storage: ModuleType) -> None:
     found, disk = files(storage)
     for sync in (True, False):
-        found.write(42, Snapshot(THREE), sync=sync)
+        found.write(42, ProducerSnapshot(THREE), sync=sync)
         assert disk.read(found.path(42)) == KAFKA
-        found.write(42, Snapshot([]), sync=sync)
-        assert disk.read(found.path(42)) == NOBODY
+        found.write(42, ProducerSnapshot([]), sync=sync)
+        assert disk.read(found.path(42)) == EMPTY_SNAPSHOT
         assert found.offsets == [42]
 
 
@@ -209,9 +209,9 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ('struct.Struct(">qiqiq")', 'struct.Struct(">qiqqi")',
      test_our_batches_stand_behind_kafkas_bytes_under_the_same_checksum),
     ("if count * _BATCH.size != len(view) - start:", "if False:",
-     test_bytes_that_nobody_knows_behind_the_entries_are_refused),
+     test_unknown_bytes_behind_the_entries_are_refused),
     ("bytes(view[: len(_BATCHES_MAGIC)]) != _BATCHES_MAGIC", "False",
-     test_bytes_that_nobody_knows_behind_the_entries_are_refused),
+     test_unknown_bytes_behind_the_entries_are_refused),
     ("if last_offsets.get(producer_id) != last_offset:", "if False:", refuse_strange_batches),
     (" or batch.first_offset <= newest.get(batch.producer_id, -1):", ":", refuse_the_same_batch_twice),
     ("if offset != strays[-1] or offset < newest_base:", "if True:",

@@ -179,7 +179,7 @@ def test_the_earliest_of_open_and_unreplicated_transactions_counts(storage: Modu
     assert state.first_unstable_offset == 3
 
 
-def test_an_aborted_transaction_is_told_with_its_range_and_the_stable_offset(storage: ModuleType) -> None:
+def test_an_aborted_transaction_is_reported_with_its_range_and_the_stable_offset(storage: ModuleType) -> None:
     partition = Partition(storage)
     partition.write(0, 2, producer=1, transactional=True)  # 0, 1
     partition.write(0, 2, producer=2, transactional=True)  # 2, 3
@@ -202,7 +202,7 @@ def test_no_write_outside_of_an_open_transaction(storage: ModuleType) -> None:
     assert partition.write(1) == 2
 
 
-def test_sequences_go_on_after_a_marker_of_the_same_epoch_and_begin_anew_after_a_bump(storage: ModuleType) -> None:
+def test_sequences_go_on_after_a_marker_of_the_same_epoch_and_restart_after_a_bump(storage: ModuleType) -> None:
     same = Partition(storage)
     same.write(0, transactional=True)
     same.mark(COMMIT)
@@ -321,7 +321,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
      "sequence < ((window[-1].last_sequence + 1) % SEQUENCES if window else 0)", test_a_gap_is_refused),
     ("(window[-1].last_sequence + 1) % SEQUENCES if window else 0",
      "(window[-1].last_sequence + 1) % SEQUENCES if window else sequence",
-     test_sequences_go_on_after_a_marker_of_the_same_epoch_and_begin_anew_after_a_bump),
+     test_sequences_go_on_after_a_marker_of_the_same_epoch_and_restart_after_a_bump),
     ("if sequences and batch.base_sequence != 0 and producer.epoch != NO_EPOCH:", "if False:",
      test_a_newer_epoch_begins_at_nought),
     ("if batch.producer_epoch < producer.epoch:", "if False:",
@@ -348,7 +348,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("            first = ended if first == NO_OFFSET else min(first, ended)\n", "            pass\n",
      test_the_earliest_of_open_and_unreplicated_transactions_counts),
     ("stable = next(iter(self._open), offset + 1)", "stable = offset + 1",
-     test_an_aborted_transaction_is_told_with_its_range_and_the_stable_offset),
+     test_an_aborted_transaction_is_reported_with_its_range_and_the_stable_offset),
     ("stale = epoch < producer.epoch", "stale = False", test_a_marker_of_an_older_producer_epoch_is_fenced),
     ("if marker.coordinator_epoch < producer.coordinator_epoch:", "if False:",
      test_a_marker_of_an_older_coordinator_is_fenced),

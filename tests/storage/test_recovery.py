@@ -219,7 +219,7 @@ def test_quarantine_outlives_a_clean_restart_and_ends_with_the_damaged_part() ->
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_recovery_point_beyond_the_end_is_told_and_the_log_goes_on_where_it_ends(clean: bool) -> None:
+def test_a_recovery_point_beyond_the_end_is_logged_and_the_log_goes_on_at_its_end(clean: bool) -> None:
     """As in Kafka. What is there is whole: a wrong checkpoint must not make a partition refuse all that comes."""
     disk = stopped(30, clean=False)
     last = segments(disk)[-1]
@@ -242,7 +242,7 @@ def test_a_log_of_which_nothing_is_left_begins_where_it_started() -> None:
     assert not log.quarantine
 
 
-def test_a_scrub_finds_what_nobody_has_read() -> None:
+def test_a_scrub_finds_damage_without_a_read() -> None:
     disk = stopped(30)
     log = open_log(disk, recovery_point=30)
     assert list(verify(log)) == []

@@ -21,7 +21,7 @@ from trioka.storage.layout import TopicPartition
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.log_move import FutureLog, start_of
-from trioka.storage.producer_snapshot import Snapshot, SnapshotFiles
+from trioka.storage.producer_snapshot import ProducerSnapshot, SnapshotFiles
 from trioka.testing.disks.crash_models import CrashModel
 from trioka.testing.disks.memory_disk import MemoryDisk
 
@@ -182,7 +182,7 @@ def test_an_expired_producer_does_not_come_back_with_its_batches() -> None:
     assert not again.producers.producers
 
 
-def test_a_producer_that_was_told_to_begin_anew_does_not_repeat_what_it_wrote_before() -> None:
+def test_a_producer_that_must_restart_does_not_repeat_its_records() -> None:
     """Its window has only batches of its epoch."""
     log = open_log(config=WIDE)
     written(log)
@@ -197,7 +197,7 @@ def test_a_producer_that_was_told_to_begin_anew_does_not_repeat_what_it_wrote_be
 def without_our_part(log: Log) -> None:
     snapshots = SnapshotFiles.scan(log.files.disk, DIRECTORY)
     for offset in snapshots.offsets:
-        snapshots.write(offset, Snapshot(snapshots.read(offset).entries), sync=True)
+        snapshots.write(offset, ProducerSnapshot(snapshots.read(offset).entries), sync=True)
 
 
 def as_kafka_stops(log: Log) -> Log:

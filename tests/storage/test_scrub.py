@@ -67,7 +67,7 @@ def test_every_flipped_bit_is_found_where_it_is(storage: ModuleType) -> None:
                     log.read(place.base_offset, 100)
 
 
-def test_damage_of_several_batches_is_told_apart_and_found_once(storage: ModuleType) -> None:
+def test_damage_of_several_batches_is_separate_and_found_once(storage: ModuleType) -> None:
     log = filled()
     first = log.segments[0]
     places = list(first.places())
@@ -135,7 +135,7 @@ MISTAKES: list[tuple[str, str, Callable[[ModuleType], None]]] = [
     (
         "offset - 1",
         "self._last_offset",
-        test_damage_of_several_batches_is_told_apart_and_found_once,
+        test_damage_of_several_batches_is_separate_and_found_once,
     ),
 ]
 

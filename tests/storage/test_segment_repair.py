@@ -185,7 +185,7 @@ def test_a_mended_log_is_as_it_was_to_the_byte(where: int) -> None:
     assert values(reopen(log, clean=False)) == [*wanted, "on"]
 
 
-def test_what_nobody_has_stays_listed_and_everything_else_is_mended() -> None:
+def test_damage_without_a_good_copy_stays_listed_and_all_else_is_repaired() -> None:
     log = filled()
     for offset in (1, 3, 5):
         flip(log, offset)
@@ -294,7 +294,7 @@ def test_neither_the_active_segment_nor_what_is_not_durable_is_mended(storage: M
         storage.begin(log, log.segments[0], now_ms=NOW_MS)
 
 
-def test_what_recovery_could_not_tell_the_producers_they_hear_when_it_is_mended() -> None:
+def test_a_repair_restores_producer_state_that_recovery_lacked() -> None:
     """The last batch of a producer, the beginning of a transaction and an abort, in damage that a crash left."""
 
     def made() -> Log:

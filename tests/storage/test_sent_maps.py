@@ -67,7 +67,7 @@ def a_reader_of_the_end_does_not_ask_for_the_size_of_its_file_with_each_range(mo
         assert sent(pool.range(path, 9900, 100).view()) == b"n" * 100, "a quarter more"
 
 
-def a_file_whose_map_was_given_up_is_mapped_anew(module: ModuleType) -> None:
+def a_file_whose_map_was_given_up_is_mapped_again(module: ModuleType) -> None:
     with TemporaryDirectory() as folder, mock.patch.object(module, "SENT_MAPS_LIMIT", 1):
         path, other = new_file(Path(folder), 8000), new_file(Path(folder), 100, "other")
         pool = module.FilePool(OsDisk())
@@ -80,7 +80,7 @@ def a_file_whose_map_was_given_up_is_mapped_anew(module: ModuleType) -> None:
 
 END, AGAIN = (
     a_reader_of_the_end_does_not_ask_for_the_size_of_its_file_with_each_range,
-    a_file_whose_map_was_given_up_is_mapped_anew,
+    a_file_whose_map_was_given_up_is_mapped_again,
 )
 
 

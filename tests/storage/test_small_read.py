@@ -80,7 +80,7 @@ def test_all_that_fits_is_taken_and_nothing_else(storage: ModuleType) -> None:
             assert wanted[-1] < taken.next_offset <= upto
 
 
-def test_whoever_reads_on_finds_the_next_place_known(storage: ModuleType) -> None:
+def test_a_sequential_reader_finds_the_next_position_known(storage: ModuleType) -> None:
     log = filled(2, count=60)
     append(log, "the end")
     offset = 0
@@ -125,19 +125,19 @@ def test_much_is_left_alone(storage: ModuleType) -> None:
     assert storage.take(log, 0, storage.SMALL_BYTES + 1, log.log_end_offset) is None
 
 
-def test_a_place_that_nobody_knows_is_left_alone(storage: ModuleType) -> None:
+def test_an_unknown_place_is_left_alone(storage: ModuleType) -> None:
     log = filled(6)
     assert storage.take(log, 0, 5000, log.log_end_offset) is None
 
 
-def test_a_place_at_which_something_else_stands_is_left_alone(storage: ModuleType) -> None:
+def test_a_place_with_other_content_is_left_alone(storage: ModuleType) -> None:
     log = filled(7)
     second = list(log.segments[0].places())[1]
     log.segments[0].followed(0, second.position)
     assert storage.take(log, 0, 5000, log.log_end_offset) is None
 
 
-def test_what_nobody_has_checked_is_left_alone(storage: ModuleType) -> None:
+def test_unchecked_records_are_left_alone(storage: ModuleType) -> None:
     log = filled(8)
     at_a_known_place(log, 0)
     log.segments[0].checked = VerifiedRanges()
@@ -179,10 +179,10 @@ def test_an_index_that_lies_is_not_believed(storage: ModuleType) -> None:
 MISTAKES: list[tuple[str, str, Rule]] = [
     ("if behind > size or last_offset >= upto:", "if behind > size:", test_all_that_fits_is_taken_and_nothing_else),
     ("or next_offset > upto or", "or", test_all_that_fits_is_taken_and_nothing_else),
-    ("segment.followed(next_offset, position + end)", "pass", test_whoever_reads_on_finds_the_next_place_known),
+    ("segment.followed(next_offset, position + end)", "pass", test_a_sequential_reader_finds_the_next_position_known),
     ("HEADER_SIZE <= size <= SMALL_BYTES", "HEADER_SIZE <= size", test_much_is_left_alone),
-    ("or PLACE.unpack_from(data)[0] != offset", "", test_a_place_at_which_something_else_stands_is_left_alone),
-    (" or not segment.checked.covers(position, position + end)", "", test_what_nobody_has_checked_is_left_alone),
+    ("or PLACE.unpack_from(data)[0] != offset", "", test_a_place_with_other_content_is_left_alone),
+    (" or not segment.checked.covers(position, position + end)", "", test_unchecked_records_are_left_alone),
     ("or segment.holes or", "or", test_a_log_that_is_known_to_be_damaged_is_left_alone),
     (
         "magic != MAGIC or behind < end + HEADER_SIZE or delta < 0 or base_offset < next_offset",

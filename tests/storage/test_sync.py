@@ -58,7 +58,7 @@ def run(requested: Scenario) -> None:
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def test_all_who_asked_before_it_began_share_one_fsync() -> None:
+def test_all_requests_before_its_start_share_one_fsync() -> None:
     async def request(commit: GroupCommit, platter: Platter) -> None:
         platter.release.release()
         async with trio.open_nursery() as nursery:
@@ -69,7 +69,7 @@ def test_all_who_asked_before_it_began_share_one_fsync() -> None:
     run(request)
 
 
-def test_who_asks_while_it_runs_waits_for_the_next_one() -> None:
+def test_a_request_during_a_flush_waits_for_the_next_one() -> None:
     async def request(commit: GroupCommit, platter: Platter) -> None:
         done: list[str] = []
 
@@ -137,7 +137,7 @@ def test_a_flush_covers_all_that_was_written_before_it(kind: type[GroupCommit]) 
     trio.run(main)
 
 
-def test_a_cancelled_waiter_takes_nobodys_flush_with_him() -> None:
+def test_a_cancelled_waiter_cancels_no_other_flush() -> None:
     async def request(commit: GroupCommit, platter: Platter) -> None:
         done: list[str] = []
         impatient = trio.CancelScope()
@@ -193,7 +193,7 @@ def test_an_error_reaches_every_waiter_and_is_never_tried_again() -> None:
     run(request)
 
 
-def test_those_who_wait_for_the_next_one_are_told_of_the_error_too() -> None:
+def test_waiters_of_the_next_one_get_the_error_too() -> None:
     async def request(commit: GroupCommit, platter: Platter) -> None:
         async def ask(refused: bool) -> None:
             if refused:
@@ -231,7 +231,7 @@ def test_files_do_not_wait_for_each_other() -> None:
     run(request)
 
 
-def test_so_many_run_at_a_time_and_who_asks_before_his_turn_still_shares() -> None:
+def test_so_many_run_at_a_time_and_a_request_before_its_turn_still_shares() -> None:
     async def request(commit: GroupCommit, platter: Platter) -> None:
         files = [Platter() for _ in range(FLUSH_THREADS + 1)]
         async with trio.open_nursery() as nursery:
@@ -250,7 +250,7 @@ def test_so_many_run_at_a_time_and_who_asks_before_his_turn_still_shares() -> No
     run(request)
 
 
-def test_nobody_hangs_when_the_nursery_ends() -> None:
+def test_no_task_hangs_when_the_nursery_ends() -> None:
     async def main() -> None:
         platter = Platter()
         result: list[str] = []
@@ -272,7 +272,7 @@ def test_nobody_hangs_when_the_nursery_ends() -> None:
     trio.run(main)
 
 
-def test_a_mistake_of_ours_is_not_hidden_and_nobody_hangs() -> None:
+def test_an_internal_error_is_not_hidden_and_no_request_hangs() -> None:
     async def request(commit: GroupCommit, platter: Platter) -> None:
         platter.error = TypeError("a mistake")
         with trio.CancelScope(shield=True), pytest.raises(KafkaStorageError, match="a mistake"):

@@ -16,7 +16,7 @@ from trioka.storage.checkpoint import EpochEntry
 from trioka.storage.directory import LogDirectory
 from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
-from trioka.storage.producer_snapshot import Snapshot, encode
+from trioka.storage.producer_snapshot import ProducerSnapshot, encode
 from trioka.testing.disks.memory_disk import MemoryDisk
 
 CONFIG = LogConfig(segment_bytes=500, file_delete_delay_ms=0, remote_storage=True)
@@ -25,7 +25,7 @@ PENDING = 6
 LOCAL_AFTER = 4  # of six records, two in a segment
 
 
-class Found(NamedTuple):
+class RecoveredLog(NamedTuple):
     log_start: int
     local_start: int
     values: tuple[str, ...]
@@ -51,12 +51,12 @@ def prepare(disk: MemoryDisk) -> None:
     directory.close(broker_epoch=1)
 
 
-def recover(disk: MemoryDisk) -> Found:
+def recover(disk: MemoryDisk) -> RecoveredLog:
     directory = open_directory(disk)
     assert directory.failure is None and not directory.report.damaged_files
     log = directory.logs[NAME]
     assert not log.quarantine and (log.report is None or not log.report.missing_offsets)
-    found = Found(
+    found = RecoveredLog(
         log.log_start_offset,
         log.local_log_start_offset,
         tuple(each[:2] for each in values(log, log.local_log_start_offset)),
@@ -82,7 +82,7 @@ def delete_local(disk: MemoryDisk, promise: Callable[[int], None]) -> None:
     promise(7)
 
 
-def check_deletion(found: Found, promises: Sequence[int]) -> None:
+def check_deletion(found: RecoveredLog, promises: Sequence[int]) -> None:
     end = found.local_start + len(found.values)
     assert found.log_start == 0, f"the log starts at {found.log_start}"
     assert found.local_start <= LOCAL_AFTER and end >= promises[-1]
@@ -99,7 +99,7 @@ def begin(disk: MemoryDisk, promise: Callable[[int], None]) -> None:
         20,
         log_start_offset=0,
         epochs=(EpochEntry(0, 0), EpochEntry(1, 3), EpochEntry(2, 9)),
-        producer_snapshot=encode(Snapshot([], None)),
+        producer_snapshot=encode(ProducerSnapshot([], None)),
         now_ms=NOW_MS,
     )
     promise(20)
@@ -108,7 +108,7 @@ def begin(disk: MemoryDisk, promise: Callable[[int], None]) -> None:
     promise(21)
 
 
-def check_beginning(found: Found, promises: Sequence[int]) -> None:
+def check_beginning(found: RecoveredLog, promises: Sequence[int]) -> None:
     end = found.local_start + len(found.values)
     assert end >= promises[-1]
     whole = ("a0", "a1", "a2", "b3", "b4", "b5")

@@ -118,7 +118,7 @@ def test_the_local_limits_count(storage: ModuleType) -> None:
     assert decide(storage, tiered_end=20, local_retention_ms=NOW - 1_000) == []
 
 
-def test_minus_two_stands_for_the_limit_of_the_whole_log(storage: ModuleType) -> None:
+def test_minus_two_means_the_limit_of_the_whole_log(storage: ModuleType) -> None:
     assert decide(storage, tiered_end=20, retention_bytes=200, retention_ms=-1) == [0]
     assert decide(storage, tiered_end=20, retention_ms=NOW - 1_001) == [0]
     assert decide(storage, tiered_end=20, local_retention_ms=-1, retention_ms=0, retention_bytes=-1) == []

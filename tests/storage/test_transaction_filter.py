@@ -77,7 +77,7 @@ def test_an_emptied_marker_is_idle_and_another_control_record_is_not(storage: Mo
     assert not found.is_idle_marker(control(2), None)
 
 
-def test_a_transaction_told_twice_or_late_is_still_one(storage: ModuleType) -> None:
+def test_a_transaction_reported_twice_or_late_is_still_one(storage: ModuleType) -> None:
     """It has records in two segments, so it is listed for both."""
     aborted = AbortedTransaction(1, 5, 20, 21)
     found = filtering(storage, aborted)
@@ -108,7 +108,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("return batch.record_count == 0", "return True",
      test_an_emptied_marker_is_idle_and_another_control_record_is_not),
     ("if known is None or known[0].last_offset < transaction.first_offset:", "if True:",
-     test_a_transaction_told_twice_or_late_is_still_one),
+     test_a_transaction_reported_twice_or_late_is_still_one),
     ("or found[0].last_offset < batch.base_offset", "",
      test_an_aborted_transaction_without_its_marker_harms_no_later_one),
 ]  # fmt: skip

@@ -380,7 +380,7 @@ def the_own_package_is_imported_relatively(source: Source) -> Iterator[str]:
             )
 
 
-def an_import_stands_at_the_top(source: Source) -> Iterator[str]:
+def an_import_is_at_the_top(source: Source) -> Iterator[str]:
     if source.package or source.path == ENTRY_POINT:
         for line, library in sorted(lazy_imports(source)):
             if (source.path, library) not in LAZY_IMPORTS:
@@ -513,7 +513,7 @@ RULES: tuple[Rule, ...] = (
     a_function_fits_a_screen,
     a_file_is_named_after_a_noun,
     the_own_package_is_imported_relatively,
-    an_import_stands_at_the_top,
+    an_import_is_at_the_top,
     except_star_is_not_used,
     only_the_network_touches_sockets,
     only_the_disk_opens_files,

@@ -1,7 +1,7 @@
 """Several brokers inside a test: real sockets on loopback, one trio loop, directories of their own.
 
     @on_cluster
-    async def test_three_nodes_agree_on_who_leads(tmp_path: Path) -> None:
+    async def test_three_nodes_agree_on_the_leader(tmp_path: Path) -> None:
         async with running_cluster(tmp_path, nodes=3) as cluster:
             await cluster.until(lambda: cluster.active is not None)
 

@@ -63,7 +63,7 @@ class Routed:
         if isinstance(request, FetchRequest):
             return self.leader(request.topics[0].topic, request.topics[0].partitions[0].partition)
         key = _coordinated(request)
-        return self._anybody if key is None else await self.coordinator(*key)
+        return self._any_broker if key is None else await self.coordinator(*key)
 
     @property
     def there(self) -> dict[int, Broker]:
@@ -71,7 +71,7 @@ class Routed:
         return {node: broker for node, broker in self._cluster.brokers.items() if broker.membership.has_joined}
 
     @property
-    def _anybody(self) -> int | None:
+    def _any_broker(self) -> int | None:
         return min(self.there, default=None)
 
     def leader(self, topic: str, index: int) -> int | None:
@@ -87,7 +87,7 @@ class Routed:
 
     async def coordinator(self, key_type: int, key: str) -> int | None:
         request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
-        requested = self._anybody
+        requested = self._any_broker
         answer = None if requested is None else await self._of(requested, request, 4)
         if answer is None or answer.coordinators[0].error_code:
             return None

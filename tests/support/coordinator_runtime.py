@@ -69,12 +69,12 @@ class CoordinatorDriver(Generic[C]):
         try:
             decision = decide(self.coordinator, request_id, self.now)
         except KafkaError as error:
-            self._tell(request_id, error)
+            self._deliver(request_id, error)
         else:
             self._apply(decision)
         return request_id
 
-    def tell(self, decide: Callable[[C, Now], Decision]) -> None:
+    def notify(self, decide: Callable[[C, Now], Decision]) -> None:
         """Runs a command without a request that waits for it."""
         self._apply(decide(self.coordinator, self.now))
 
@@ -149,13 +149,13 @@ class CoordinatorDriver(Generic[C]):
 
     def _conclude(self, decision: Decision, error: KafkaError | None) -> None:
         for request_id, response in decision.replies:
-            self._tell(request_id, response if error is None else error)
+            self._deliver(request_id, response if error is None else error)
         if error is None:
             self.orders += decision.marker_requests
         if decision.on_committed is not None:
             self._apply(decision.on_committed(error, self.now))
 
-    def _tell(self, request_id: RequestId, response: Response | KafkaError) -> None:
+    def _deliver(self, request_id: RequestId, response: Response | KafkaError) -> None:
         assert request_id in self.waiting, f"there is no request with ticket {request_id}, or not any more: {response}"
         self.waiting.remove(request_id)
         self.delivered.append(DeliveredResponse(request_id, response))

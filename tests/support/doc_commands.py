@@ -29,7 +29,7 @@ def install_commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{folder / 'bin'}:{os.environ['PATH']}")
 
 
-def must_end_as_said(line: str, at: str | None) -> None:
+def must_end_as_documented(line: str, at: str | None) -> None:
     """Against the broker `at` host:port; None: the default address of the command."""
     message = CODE.search(line)
     expected = {int(code) for code in message.groups() if code} if message else {0}

@@ -85,7 +85,7 @@ def fetch(
 ) -> FetchResponse:
     """Opens a request and answers it: with `said` for one partition, and without changes for the others."""
     context = opened(sessions, asking, version, now_ms, **how)
-    results = [(asked, result(asked.partition, **(said or {}).get(asked.key, {}))) for asked in context.asked]
+    results = [(asked, result(asked.partition, **(said or {}).get(asked.key, {}))) for asked in context.selected]
     response = context.answer(results, now_ms)
     assert isinstance(response, FetchResponse)
     return response

@@ -121,7 +121,7 @@ def verify(log: Log) -> Iterator[Damage]:
         segment.checked.cut(0)
         end = log.segments.expected_end(segment, log.log_end_offset)
         with suppress(CorruptMessage):
-            log.ask(segment, partial(_check_all, end=end))
+            log.query(segment, partial(_check_all, end=end))
         yield from (damage for damage in log.quarantine.damages if damage not in known)
 
 

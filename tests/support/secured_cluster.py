@@ -11,8 +11,8 @@ from trioka.protocol.sasl.jaas import PLAIN_MODULE, SCRAM_MODULE
 
 NODES: Final = "NODES"  # the inter-broker listener
 USER, PASSWORD = "node", "node-s3cret"
-STRANGER, STRANGERS_PASSWORD = "stranger", "stranger-s3cret"
-PASSWORDS: Final = {USER: PASSWORD, STRANGER: STRANGERS_PASSWORD}
+OTHER_USER, STRANGERS_PASSWORD = "stranger", "stranger-s3cret"
+PASSWORDS: Final = {USER: PASSWORD, OTHER_USER: STRANGERS_PASSWORD}
 
 
 def plain_jaas(password: str = PASSWORD, *, user: str = USER) -> str:

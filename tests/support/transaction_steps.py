@@ -206,7 +206,7 @@ def marked(world: TransactionWorld, line: Line) -> None:
     words = [word for word in line.words if word != "old"]
     for order in orders:
         done = _partitions(words) or order.partitions
-        world.shell.tell(lambda c, now, order=order, done=done: c.marked(order, done, now))  # type: ignore[misc]
+        world.shell.notify(lambda c, now, order=order, done=done: c.marked(order, done, now))  # type: ignore[misc]
         if not words:
             world.ordered.remove(order)
 
@@ -230,7 +230,7 @@ def epoch(world: TransactionWorld, line: Line) -> None:
     """`a epoch 32765`: as if there had been so many transactions already."""
     found = replace(world.shell.coordinator.transactions[NAME], epoch=int(line.words[0]))
     record = StoredRecord(TransactionLogKey(transactional_id=NAME), found.value())
-    world.shell.tell(lambda c, now: Decision(records=(record,)))
+    world.shell.notify(lambda c, now: Decision(records=(record,)))
     world.asker(line).producer = found.producer
 
 

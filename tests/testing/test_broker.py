@@ -117,7 +117,7 @@ except KeyboardInterrupt:
     assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
 
 
-def test_ctrl_c_in_the_block_and_a_broker_that_nobody_stops_leave_nothing() -> None:
+def test_ctrl_c_in_the_block_and_a_broker_that_is_not_stopped_leave_nothing() -> None:
     script = """
 import os, signal
 from trioka.testing import Broker
@@ -167,7 +167,7 @@ sys.stdin.read()
     assert not any(Path(folder).exists() for folder in (first, second))
 
 
-def test_only_what_nobody_holds_is_swept_away() -> None:
+def test_only_unused_folders_are_swept() -> None:
     with Broker() as kafka:
         kafka.produce("orders", "a")
         sweeping = "from trioka.testing import temp_dirs; temp_dirs.sweep()"
@@ -257,7 +257,7 @@ def test_only_a_process_can_be_killed_and_paused(kafka: Broker) -> None:
 # The hands of a test.
 
 
-def test_a_topic_that_exists_is_refused_and_a_record_has_all_that_was_said(kafka_topic: str, kafka: Broker) -> None:
+def test_a_topic_that_exists_is_refused_and_a_record_is_complete(kafka_topic: str, kafka: Broker) -> None:
     with pytest.raises(TopicAlreadyExists):
         kafka.create_topic(kafka_topic)
     kafka.produce(kafka_topic, None, key="k", timestamp_ms=17, headers=[("h", b"1")])
@@ -268,7 +268,7 @@ def test_a_topic_that_exists_is_refused_and_a_record_has_all_that_was_said(kafka
     assert kafka.produce(kafka_topic) == []
 
 
-def test_committed_records_are_told_from_the_others(kafka: Broker, kafka_topic: str) -> None:
+def test_committed_records_are_distinguished_from_the_others(kafka: Broker, kafka_topic: str) -> None:
     producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id="t")
     producer.init_transactions()
     for value, end in ((b"kept", producer.commit_transaction), (b"aborted", producer.abort_transaction)):
@@ -338,7 +338,7 @@ def test_it_works_inside_of_a_trio_loop() -> None:
     trio.run(test)
 
 
-def test_a_flipped_bit_is_noticed_by_whoever_reads(kafka: Broker, kafka_topic: str) -> None:
+def test_a_flipped_bit_is_noticed_by_every_reader(kafka: Broker, kafka_topic: str) -> None:
     kafka.produce(kafka_topic, "a")
     kafka.flip_bit(kafka_topic)
     with pytest.raises(CorruptMessage):

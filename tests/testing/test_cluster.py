@@ -158,7 +158,7 @@ def test_a_group_goes_on_without_the_node_that_coordinated_it(kafka_cluster: Clu
     kafka_cluster.wait_group("billing", topic=topic)
 
 
-def test_without_a_majority_nobody_leads_and_all_can_come_back(kafka_cluster: Cluster) -> None:
+def test_without_a_majority_there_is_no_leader_and_all_can_come_back(kafka_cluster: Cluster) -> None:
     topic = kafka_cluster.create_topic("orders")
     producer = producer_at(kafka_cluster.bootstrap_servers)
     producer.produce(topic, b"a")
@@ -190,7 +190,7 @@ def test_a_cluster_that_does_not_become_healthy_says_why(kafka_cluster: Cluster)
         kafka_cluster.leader("nothing")
 
 
-def test_what_is_wrong_with_a_cluster_is_said_and_nothing_is_left(nothing_left: None) -> None:
+def test_a_cluster_that_does_not_start_is_explained_and_leaves_nothing(nothing_left: None) -> None:
     with pytest.raises(ValueError, match="1 to 9"):
         Cluster(nodes=0)
     for wrong in ({"node_id": 7}, {"listeners": "PLAINTEXT://:1"}, {"num_partition": 3}):

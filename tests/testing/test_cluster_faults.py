@@ -33,7 +33,7 @@ def values(cluster: Cluster, topic: str) -> list[bytes | None]:
     return [each.value for each in cluster.records(topic)]
 
 
-def test_a_fault_strikes_clients_on_any_node_as_often_as_was_said_and_no_node(
+def test_a_fault_strikes_clients_on_any_node_as_often_as_armed_and_no_node(
     kafka_cluster: Cluster, kafka_chaos: Chaos
 ) -> None:
     for name in ("orders", "other"):
@@ -89,7 +89,7 @@ def test_a_storm_over_a_cluster_is_survived_with_a_kill_in_it(
 
 
 @pytest.mark.kafka(controller_quorum_fetch_timeout_ms=60_000, broker_session_timeout_ms=60_000)
-def test_eight_days_pass_for_a_cluster_and_nobody_misses_another(kafka_cluster: Cluster, kafka_clock: Clock) -> None:
+def test_eight_days_pass_for_a_cluster_and_no_session_expires(kafka_cluster: Cluster, kafka_clock: Clock) -> None:
     """Retention, a member's session and a transaction's time, on whichever node looks after each. Nodes are so patient
     that a busy machine causes no election: only the advanced time does."""
     kafka_cluster.create_topic("orders", retention_ms=7 * DAY_MS, message_timestamp_type="LogAppendTime")

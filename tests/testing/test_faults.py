@@ -49,10 +49,10 @@ class ClientConnection:
         return self._connection.ask(request, at_most=BY_NAME.get(type(request)))
 
     def say(self, request: Request) -> None:
-        self._connection.say(request, BY_NAME[type(request)])
+        self._connection.send(request, BY_NAME[type(request)])
 
     def hear(self, request: Request, correlation_id: int) -> Any:
-        return self._connection.hear(request, BY_NAME[type(request)], correlation_id=correlation_id)
+        return self._connection.receive(request, BY_NAME[type(request)], correlation_id=correlation_id)
 
     def produce(self, topic: str, value: bytes = b"x") -> tuple[int, int]:
         """Error and offset."""
@@ -104,7 +104,7 @@ def orders(kafka: Broker) -> str:
     return kafka.create_topic("orders")
 
 
-def test_a_failure_strikes_as_often_as_was_said(kafka: Broker, client: ClientConnection, orders: str) -> None:
+def test_a_failure_strikes_as_often_as_armed(kafka: Broker, client: ClientConnection, orders: str) -> None:
     armed = kafka.fail("Produce", "NOT_LEADER_OR_FOLLOWER", count=2)
     assert [client.produce(orders)[0] for _ in range(3)] == [NotLeaderOrFollower.code] * 2 + [0]
     assert armed.strikes == 2
@@ -112,7 +112,9 @@ def test_a_failure_strikes_as_often_as_was_said(kafka: Broker, client: ClientCon
 
 
 @pytest.mark.parametrize("error", ["NOT_LEADER_OR_FOLLOWER", 6, NotLeaderOrFollower, NotLeaderOrFollower("why")])
-def test_an_error_may_be_said_in_several_ways(kafka: Broker, client: ClientConnection, orders: str, error: Any) -> None:
+def test_an_error_may_be_written_in_several_ways(
+    kafka: Broker, client: ClientConnection, orders: str, error: Any
+) -> None:
     with kafka.fail("Produce", error, count=None) as armed:
         assert [client.produce(orders)[0] for _ in range(5)] == [NotLeaderOrFollower.code] * 5
         assert armed.strikes == 5
@@ -313,7 +315,7 @@ def test_a_wrong_name_is_refused_with_a_suggestion(kafka: Broker) -> None:
 # Network and disk.
 
 
-def test_a_cut_network_answers_nobody_until_it_is_healed(kafka: Broker, client: ClientConnection, orders: str) -> None:
+def test_a_cut_network_carries_nothing_until_it_is_healed(kafka: Broker, client: ClientConnection, orders: str) -> None:
     assert client.produce(orders) == (0, 0)
     kafka.cut()
     for _ in range(2):  # the connection that was there, and a new one

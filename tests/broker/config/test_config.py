@@ -30,10 +30,10 @@ from trioka.broker.config.key import (
     CLIENT_METRICS_KEYS,
     GROUP_KEYS,
     TOPIC_KEYS,
+    ConfigSource,
+    ConfigSynonym,
     Key,
     Resource,
-    Source,
-    Synonym,
 )
 from trioka.broker.config.layers import Config, ConfigError, log_config
 from trioka.broker.config.reference import reference
@@ -178,7 +178,7 @@ def test_storage_takes_every_default_that_a_running_broker_takes(texts: dict[str
 def test_every_key_is_described_though_nothing_is_set() -> None:
     entries = {entry.name: entry for entry in describe_topic(Config().topic())}
     assert set(entries) == {name for name, key in TOPIC_KEYS.items() if not key.hidden}
-    assert {entry.source for entry in entries.values()} == {Source.DEFAULT}
+    assert {entry.source for entry in entries.values()} == {ConfigSource.DEFAULT}
     assert entries["cleanup.policy"].value == "delete"
     brokers = {entry.name for entry in describe_broker(Config())}
     assert {"num.partitions", "default.replication.factor", "node.id"} <= brokers
@@ -190,37 +190,37 @@ def test_a_description_tells_every_layer_the_strongest_first() -> None:
         {"log.retention.hours": "2"}, cluster={"log.retention.ms": "3"}, broker={"log.retention.ms": "4"}
     ).topic({"retention.ms": "5"})
     (entry,) = describe_topic(config, ["retention.ms"])
-    assert (entry.value, entry.source, entry.read_only, entry.type) == ("5", Source.TOPIC, False, 5)
+    assert (entry.value, entry.source, entry.read_only, entry.type) == ("5", ConfigSource.TOPIC, False, 5)
     assert entry.synonyms == (
-        Synonym("retention.ms", "5", Source.TOPIC),
-        Synonym("log.retention.ms", "4", Source.DYNAMIC_BROKER),
-        Synonym("log.retention.ms", "3", Source.DYNAMIC_DEFAULT_BROKER),
-        Synonym("log.retention.hours", "2", Source.STATIC_BROKER),
-        Synonym("log.retention.hours", "168", Source.DEFAULT),
+        ConfigSynonym("retention.ms", "5", ConfigSource.TOPIC),
+        ConfigSynonym("log.retention.ms", "4", ConfigSource.DYNAMIC_BROKER),
+        ConfigSynonym("log.retention.ms", "3", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        ConfigSynonym("log.retention.hours", "2", ConfigSource.STATIC_BROKER),
+        ConfigSynonym("log.retention.hours", "168", ConfigSource.DEFAULT),
     )
 
 
 def test_describe_and_create_differ_about_a_value_in_other_units() -> None:
     config = Config({"log.retention.hours": "2"}).topic()
     (described,) = describe_topic(config, ["retention.ms"])
-    assert (described.value, described.source, described.synonyms) == ("7200000", Source.DEFAULT, ())
+    assert (described.value, described.source, described.synonyms) == ("7200000", ConfigSource.DEFAULT, ())
     created = {entry.name: entry for entry in describe_created_topic(config)}["retention.ms"]
-    assert (created.value, created.source) == ("7200000", Source.STATIC_BROKER)
+    assert (created.value, created.source) == ("7200000", ConfigSource.STATIC_BROKER)
 
 
-def test_secrets_and_unknown_keys_are_told_without_their_values() -> None:
+def test_secrets_and_unknown_keys_are_listed_without_their_values() -> None:
     config = Config({"ssl.key.password": "hunter2", "my.plugin.token": "hunter2", "ssl.truststore.type": "PEM"})
     result = {entry.name: entry for entry in describe_broker(config)}
     assert "hunter2" not in repr(result)
     assert result["my.plugin.token"].sensitive and result["my.plugin.token"].type == 0
-    assert result["ssl.key.password"].synonyms == (Synonym("ssl.key.password", None, Source.STATIC_BROKER),)
+    assert result["ssl.key.password"].synonyms == (ConfigSynonym("ssl.key.password", None, ConfigSource.STATIC_BROKER),)
     assert result["ssl.truststore.type"].value == "PEM"
     assert "hunter2" not in repr(describe_all_brokers(Config(cluster={"my.plugin.token": "hunter2"})))
 
 
-def test_loggers_are_told_with_their_levels() -> None:
+def test_loggers_are_reported_with_their_levels() -> None:
     (entry,) = describe_loggers({"root": "INFO", "trioka": "WARN"}, ["root"])
-    assert (entry.name, entry.value, entry.source) == ("root", "INFO", Source.BROKER_LOGGER)
+    assert (entry.name, entry.value, entry.source) == ("root", "INFO", ConfigSource.BROKER_LOGGER)
 
 
 # What may be.

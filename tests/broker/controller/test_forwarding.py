@@ -108,7 +108,7 @@ async def judges_by_host(directory: Path) -> None:
 
 
 @on_cluster
-async def test_every_broker_judges_a_host_alike_whoever_it_is_passed_on_by(tmp_path: Path) -> None:
+async def test_every_broker_judges_a_host_alike_whichever_broker_forwards(tmp_path: Path) -> None:
     await judges_by_host(tmp_path)
 
 

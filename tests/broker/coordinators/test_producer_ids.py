@@ -30,7 +30,7 @@ def broker() -> ModuleType:
     return producer_ids
 
 
-def test_all_who_wait_share_one_block_and_no_id_is_given_twice(broker: ModuleType) -> None:
+def test_all_waiters_share_one_block_and_no_id_is_used_twice(broker: ModuleType) -> None:
     blocks, taken = Blocks(), []
 
     async def test() -> None:
@@ -74,5 +74,5 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("right", "wrong"), MISTAKES)
 def test_a_planted_mistake_is_noticed(right: str, wrong: str) -> None:
-    rule: Rule = test_all_who_wait_share_one_block_and_no_id_is_given_twice
+    rule: Rule = test_all_waiters_share_one_block_and_no_id_is_used_twice
     assert_noticed(producer_ids, right, wrong, rule)

@@ -143,7 +143,7 @@ async def test_what_was_committed_is_there_after_a_new_start(tmp_path: Path) -> 
         assert response.error_code == UnknownMemberId.code
 
 
-def test_a_killed_broker_has_lost_no_commit_that_it_told(tmp_path: Path) -> None:
+def test_a_killed_broker_has_lost_no_acknowledged_commit(tmp_path: Path) -> None:
     result = 0
     for _ in range(2):
         with subprocess.Popen(
@@ -174,7 +174,7 @@ def test_a_killed_broker_has_lost_no_commit_that_it_told(tmp_path: Path) -> None
 
 
 @on_trio
-async def test_while_it_is_loaded_nobody_is_told_anything_else(shell: ModuleType) -> None:
+async def test_while_it_is_loaded_every_request_gets_the_same_error(shell: ModuleType) -> None:
     async with (
         coordinating("/data", MemoryDisk(), shell) as broker,
         ClientConnection(broker) as client,
@@ -186,7 +186,7 @@ async def test_while_it_is_loaded_nobody_is_told_anything_else(shell: ModuleType
         while len((await client.ask(DescribeGroupsRequest(groups=["c"]), 5)).groups[0].members) < 2:
             await trio.sleep(0.005)
         async with no_threads():
-            lead_anew(broker)
+            restart_leading(broker)
             waited = await other.hear(join(), 0)
             assert waited.error_code == NotCoordinator.code
             loading = CoordinatorLoadInProgress.code
@@ -220,7 +220,7 @@ async def no_threads() -> AsyncIterator[None]:
             limiter.release_on_behalf_of(token)
 
 
-def lead_anew(broker: Broker) -> None:
+def restart_leading(broker: Broker) -> None:
     """What a new leader epoch does."""
     broker.partitions.get(OFFSETS_TOPIC, 0).leader_epoch += 1
     broker.groups.on_leader_change(0)
@@ -231,7 +231,7 @@ async def test_a_marker_that_comes_while_it_is_loaded_counts(shell: ModuleType) 
     async with coordinating("/data", MemoryDisk(), shell) as broker, ClientConnection(broker) as client:
         write_in_transaction(broker, 9)
         async with no_threads():
-            lead_anew(broker)
+            restart_leading(broker)
             await trio.testing.wait_all_tasks_blocked()  # the log up to here is being read
             mark(broker, commits=True)
         await loaded(broker)
@@ -245,7 +245,7 @@ def test_what_a_transaction_commits_is_hidden_until_its_marker(shell: ModuleType
         async with coordinating("/data", MemoryDisk(), shell) as broker, ClientConnection(broker) as client:
             assert code_of(await client.ask(commit(5), 9)) == 0
             write_in_transaction(broker, 9)
-            lead_anew(broker)
+            restart_leading(broker)
             await loaded(broker)
             assert offsets_of(await client.ask(fetch(), 9)) == {("t", 0): 5}
             (result,) = (await client.ask(fetch(stable=True), 9)).groups[0].topics[0].partitions
@@ -253,7 +253,7 @@ def test_what_a_transaction_commits_is_hidden_until_its_marker(shell: ModuleType
             mark(broker, commits=commits)
             expected = {("t", 0): 9 if commits else 5}
             assert offsets_of(await client.ask(fetch(stable=True), 9)) == expected
-            lead_anew(broker)
+            restart_leading(broker)
             await loaded(broker)
             assert offsets_of(await client.ask(fetch(stable=True), 9)) == expected
 
@@ -293,7 +293,7 @@ async def test_a_log_that_makes_no_sense_is_not_coordinated(tmp_path: Path) -> N
     async with coordinating(tmp_path) as broker, ClientConnection(broker) as client:
         nonsense = batch.build([Record(0, 1000, b"\x00", None)])
         broker.partitions.get(OFFSETS_TOPIC, 0).append(nonsense, -1, broker.clock.now_ms(), AppendOrigin.COORDINATOR)
-        lead_anew(broker)
+        restart_leading(broker)
         while (code := code_of(await client.ask(commit(5), 9))) == CoordinatorLoadInProgress.code:
             await trio.sleep(0.005)
         assert code == CoordinatorNotAvailable.code
@@ -318,7 +318,7 @@ async def test_a_commit_that_cannot_be_written_has_changed_nothing(shell: Module
 
 
 @on_trio
-async def test_with_flush_messages_1_a_commit_is_durable_when_it_is_told() -> None:
+async def test_with_flush_messages_1_a_commit_is_durable_when_acknowledged() -> None:
     disk = MemoryDisk()
     async with coordinating("/data", disk) as broker, ClientConnection(broker) as client:
         assert await alter(broker, TOPIC, OFFSETS_TOPIC, ("flush.messages", SET, "1")) == 0
@@ -335,7 +335,7 @@ async def test_the_topic_may_be_compressed(tmp_path: Path) -> None:
         read = log_of(broker).read(0, 1000).records
         assert read is not None
         assert [header.codec.name for header in batch.headers(read.read())] == ["GZIP"]
-        lead_anew(broker)
+        restart_leading(broker)
         await loaded(broker)
         assert offsets_of(await client.ask(fetch(), 9)) == {("t", 0): 5}
 
@@ -357,7 +357,7 @@ async def test_compaction_keeps_what_counts(tmp_path: Path) -> None:
             log.roll(now_ms=broker.clock.now_ms())
             await LogMaintenance(broker).compact()
         assert sum(segment.size for segment in log.segments) < size / 10
-        lead_anew(broker)
+        restart_leading(broker)
         await loaded(broker)
         assert offsets_of(await client.ask(fetch(), 9)) == {("t", 0): 48, ("t", 1): 49}
         assert [group.group_id for group in (await client.ask(ListGroupsRequest(), 5)).groups] == ["g"]
@@ -370,13 +370,13 @@ async def test_a_deleted_topic_takes_its_offsets_along(tmp_path: Path) -> None:
         await client.ask(commit(6, topic="u"), 9)
         await client.ask(DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000), 5)
         assert offsets_of(await client.ask(fetch(), 9)) == {("u", 0): 6}
-        lead_anew(broker)
+        restart_leading(broker)
         await loaded(broker)
         assert offsets_of(await client.ask(fetch(), 9)) == {("u", 0): 6}
 
 
 @on_trio
-async def test_when_the_topic_of_groups_is_deleted_groups_begin_anew(tmp_path: Path) -> None:
+async def test_when_the_topic_of_groups_is_deleted_groups_restart(tmp_path: Path) -> None:
     async with coordinating(tmp_path) as broker, ClientConnection(broker) as client:
         await client.ask(commit(5), 9)
         await client.ask(DeleteTopicsRequest(topic_names=[OFFSETS_TOPIC], timeout_ms=1000), 5)
@@ -504,7 +504,7 @@ MISTAKES = [
      test_a_commit_that_cannot_be_written_has_changed_nothing),
     ("        if not shard.is_loaded:\n            raise CoordinatorLoadInProgress()\n        return shard",
      "        return shard",
-     test_while_it_is_loaded_nobody_is_told_anything_else),
+     test_while_it_is_loaded_every_request_gets_the_same_error),
     ("            shard.coordinator.replay_end(producer, is_committed)\n", "", _a_transaction),
     ("            while offset < loaded.log_end_offset:",
      "            end = loaded.log_end_offset\n            while offset < end:",

@@ -84,7 +84,7 @@ def offsets_count_when_committed(module: ModuleType, generation: int, directory:
     test()
 
 
-def test_a_marker_that_is_not_told_to_the_group_is_noticed(tmp_path: Path) -> None:
+def test_a_marker_that_does_not_reach_the_group_is_noticed(tmp_path: Path) -> None:
     right, wrong = "broker.groups.on_txn_end(index, marker.producer, marker.is_commit)", "pass"
     assert_noticed(transactions, right, wrong, lambda m: offsets_count_when_committed(m, 2, tmp_path / m.__name__))
 
@@ -127,7 +127,7 @@ async def test_an_end_may_be_repeated_but_not_changed(tmp_path: Path) -> None:
         assert (await connection.ask(end(before, commit=True), 5)).error_code == ProducerFenced.code
 
 
-def test_a_verdict_is_carried_out_by_who_finds_it(tmp_path: Path) -> None:
+def test_a_decision_is_completed_by_the_next_coordinator(tmp_path: Path) -> None:
     verdicts_are_carried_out(transactions, tmp_path)
 
 

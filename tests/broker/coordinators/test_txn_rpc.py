@@ -83,7 +83,7 @@ def kinds(errors: dict[int, KafkaError | None]) -> dict[int, object]:
 EXPECTED = {0: None, 1: NotLeaderOrFollower, 2: NetworkException}
 
 
-def test_each_is_told_its_own_answer_and_silence_is_none(module: ModuleType) -> None:
+def test_each_gets_its_own_response_and_silence_is_none(module: ModuleType) -> None:
     found: dict[int, KafkaError | None] = {}
     order = module.Marker(Producer(1, 0), True, 1, 2)
     items = [module.MarkerItem(("t", i), order, lambda error, i=i: found.update({i: error})) for i in range(3)]
@@ -119,7 +119,7 @@ MISTAKES = [
     (
         'return NetworkException(f"the response has no {partition[0]}-{partition[1]}")',
         "return None",
-        test_each_is_told_its_own_answer_and_silence_is_none,
+        test_each_gets_its_own_response_and_silence_is_none,
     ),
 ]
 

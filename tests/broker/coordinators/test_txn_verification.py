@@ -28,7 +28,7 @@ GENERATIONS = pytest.mark.parametrize("generation", [1, 2])
 
 
 @GENERATIONS
-def test_who_comes_later_fences_who_was_there(generation: int, tmp_path: Path) -> None:
+def test_a_later_producer_fences_the_earlier_one(generation: int, tmp_path: Path) -> None:
     @on_trio
     async def test() -> None:
         async with transacting(tmp_path) as (broker, connection):

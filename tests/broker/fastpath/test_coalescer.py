@@ -33,7 +33,7 @@ VERSION = 9
 TOPICS = {"t": 3}
 NONE, CORRUPT_MESSAGE, UNKNOWN_TOPIC_OR_PARTITION = 0, 2, 3
 LARGE = 50_000
-NOBODY = -1
+NO_PRODUCER = -1
 
 
 class Crowd:
@@ -154,13 +154,13 @@ def some_of(random: Random, who: int, sequences: dict[int, int], odd: bool) -> l
         case 1:
             return [one_of(random, who, sequences), one_of(random, who, sequences)]
         case 2 if odd:
-            partition, data, _ = one_of(random, NOBODY, sequences)
+            partition, data, _ = one_of(random, NO_PRODUCER, sequences)
             return [(partition, data[:-1] + bytes([data[-1] ^ 1]), CORRUPT_MESSAGE)]
         case 4 if odd:
-            partition, data, _ = one_of(random, NOBODY, sequences)
+            partition, data, _ = one_of(random, NO_PRODUCER, sequences)
             return [(partition, bytes(seal(read_header(data), b"garbage" * 9)), InvalidRecord.code)]
         case 3 if odd:
-            return [(9, one_of(random, NOBODY, sequences)[1], UNKNOWN_TOPIC_OR_PARTITION)]
+            return [(9, one_of(random, NO_PRODUCER, sequences)[1], UNKNOWN_TOPIC_OR_PARTITION)]
         case _:
             return [one_of(random, who, sequences)]
 
@@ -168,7 +168,7 @@ def some_of(random: Random, who: int, sequences: dict[int, int], odd: bool) -> l
 def one_of(random: Random, who: int, sequences: dict[int, int]) -> Sent:
     """Something plain: for one of the partitions, or the next one of a client that numbers what it sends."""
     value = random.randbytes(random.choice((10, 10, 40, 40, 300, LARGE)))
-    if who == NOBODY or who % 3:
+    if who == NO_PRODUCER or who % 3:
         return random.randrange(TOPICS["t"]), records(value), NONE
     sequence, sequences[who] = sequences[who], sequences[who] + 1
     return 0, records(value, producer=(1000 + who, 0, sequence)), NONE
@@ -200,7 +200,7 @@ async def test_requests_that_arrive_together_are_one_write(tmp_path: Path, monke
 
 
 @on_trio
-async def test_one_that_comes_alone_waits_for_nobody(tmp_path: Path) -> None:
+async def test_a_lone_request_is_not_delayed(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await broker.create_missing_topics({"t": 1})
         with Crowd(broker, 2) as crowd:
@@ -212,7 +212,7 @@ async def test_one_that_comes_alone_waits_for_nobody(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_who_leaves_in_the_same_round_takes_nothing_from_the_others(tmp_path: Path) -> None:
+async def test_a_client_that_leaves_in_the_same_round_affects_no_other(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await broker.create_missing_topics({"t": 1})
         with Crowd(broker, 5) as crowd:

@@ -24,7 +24,7 @@ from trioka.broker.network import connection_factory
 from trioka.cluster.acls import AclFilter
 
 
-async def the_same_is_said(path: Path, configuration: str, api: str, seed: int, length: int = 120) -> None:
+async def the_output_is_the_same(path: Path, configuration: str, api: str, seed: int, length: int = 120) -> None:
     random = Random(seed)
     async with pair(path, configuration) as both:
         sequence = 0
@@ -63,7 +63,7 @@ async def the_same_is_said(path: Path, configuration: str, api: str, seed: int, 
 async def test_fast_paths_say_store_and_count_what_the_general_path_does(
     tmp_path: Path, configuration: str, api: str, seed: int
 ) -> None:
-    await the_same_is_said(tmp_path, configuration, api, seed)
+    await the_output_is_the_same(tmp_path, configuration, api, seed)
 
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
@@ -148,7 +148,7 @@ async def test_too_few_in_sync_replicas_are_refused_by_the_general_path(tmp_path
     await too_few_are_in_sync(tmp_path)
 
 
-async def a_client_that_leaves_harms_nobody(path: Path) -> None:
+async def a_client_that_leaves_does_not_affect_others(path: Path) -> None:
     async with pair(path, "replicated") as both:
         frame = framed(produce(both.brokers[0], records(), 9, acks=-1), 9, 1)
         for _ in range(3):
@@ -162,7 +162,7 @@ async def a_client_that_leaves_harms_nobody(path: Path) -> None:
 
 @on_trio
 async def test_a_client_may_leave_while_its_requests_wait(tmp_path: Path) -> None:
-    await a_client_that_leaves_harms_nobody(tmp_path)
+    await a_client_that_leaves_does_not_affect_others(tmp_path)
 
 
 async def an_acl_is_taken_away(path: Path) -> None:
@@ -192,11 +192,11 @@ async def _open_with_an_authorizer(path: Path) -> None:
 
 async def _generated(path: Path) -> None:
     for seed in range(3):
-        await the_same_is_said(path / str(seed), "replicated", "produce", seed, 60)
+        await the_output_is_the_same(path / str(seed), "replicated", "produce", seed, 60)
 
 
 async def _throttled(path: Path) -> None:
-    await the_same_is_said(path, "throttled", "produce", 0, 60)
+    await the_output_is_the_same(path, "throttled", "produce", 0, 60)
 
 
 MISTAKES = [

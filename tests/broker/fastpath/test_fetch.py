@@ -103,7 +103,7 @@ def heard(answer: bytes, version: int) -> FetchResponse:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("seed", range(2))
 @on_trio
-async def test_whatever_a_client_asks_is_answered_as_on_the_usual_road(tmp_path: Path, version: int, seed: int) -> None:
+async def test_every_fetch_is_answered_as_by_the_general_path(tmp_path: Path, version: int, seed: int) -> None:
     """A client with a session and one without; mostly they read on, and now and then they ask for something odd."""
     async with both_ways(tmp_path, TOPICS) as both:
         random = Random(seed)
@@ -414,7 +414,7 @@ def test_a_planted_mistake_is_noticed(tmp_path: Path, right: str, wrong: str, mo
         trio.run(say_all)
 
 
-def test_a_fast_path_that_does_not_mind_who_leads_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fast_path_that_ignores_the_leader_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before v11 clients knew of no replicas but the leader."""
 
     async def ask(directory: Path) -> None:

@@ -84,7 +84,7 @@ def read_all(both: FastAndGeneralPath, version: int, limit: int, partitions: tup
     return result
 
 
-async def what_is_committed_is_read_as_on_the_usual_road(path: Path) -> None:
+async def committed_records_are_read_as_by_the_general_path(path: Path) -> None:
     for version in VERSIONS:
         for size in (SMALL, LARGE):
             async with both_ways(path / f"{version}-{size}", TOPICS) as both:
@@ -127,7 +127,7 @@ async def it_goes_through_the_fast_path(path: Path) -> None:
         assert connection.outgoing_bytes > 2 * LARGE
 
 
-async def whoever_changes_his_mind_leaves_it(path: Path) -> None:
+async def a_replica_that_is_reassigned_back_leaves_it(path: Path) -> None:
     """The same requests, but for what is to be read."""
     async with both_ways(path, TOPICS) as both:
         producer = Producer(both, 1)
@@ -140,9 +140,9 @@ async def whoever_changes_his_mind_leaves_it(path: Path) -> None:
 
 Rule = Callable[[Path], Awaitable[None]]
 RULES: list[Rule] = [
-    what_is_committed_is_read_as_on_the_usual_road,
+    committed_records_are_read_as_by_the_general_path,
     it_goes_through_the_fast_path,
-    whoever_changes_his_mind_leaves_it,
+    a_replica_that_is_reassigned_back_leaves_it,
 ]
 
 

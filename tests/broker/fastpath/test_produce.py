@@ -92,7 +92,7 @@ def compare_logs(both: FastAndGeneralPath) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("seed", range(4))
 @on_trio
-async def test_whatever_comes_is_answered_and_kept_as_on_the_usual_road(
+async def test_every_produce_is_answered_and_kept_as_by_the_general_path(
     tmp_path: Path, version: int, seed: int
 ) -> None:
     async with both_ways(tmp_path, TOPICS) as both:
@@ -204,7 +204,7 @@ async def test_a_request_that_comes_in_pieces_is_served_once_and_whole(tmp_path:
 
 
 @on_trio
-async def test_a_reader_that_waits_is_told_of_what_came_through_the_fast_path(tmp_path: Path) -> None:
+async def test_a_waiting_reader_gets_records_of_the_fast_path(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker, ClientConnection(broker) as reader:
         await broker.create_missing_topics({"t": 1})
         connection = connected(broker)
@@ -251,7 +251,7 @@ async def unknown(broker: Broker) -> None:
         )
 
 
-async def made_anew(broker: Broker) -> None:
+async def recreated(broker: Broker) -> None:
     await unknown(broker)
     topic = CreateTopicsRequest.Topic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
     async with ClientConnection(broker) as client:
@@ -268,7 +268,7 @@ async def not_alone(broker: Broker) -> None:
 
 CHANGES: list[tuple[Callable[[Broker], object], int, int]] = [
     (unknown, 1, 3),
-    (made_anew, 1, 0),
+    (recreated, 1, 0),
     (led_elsewhere, 1, 6),
     (not_alone, -1, 19),
 ]
@@ -354,7 +354,7 @@ def test_a_planted_mistake_is_noticed(tmp_path: Path, right: str, wrong: str, mo
 
 @pytest.mark.parametrize("setting", [None, "full", "header"])
 @on_trio
-async def test_records_are_checked_unless_the_broker_is_told_not_to(tmp_path: Path, setting: str | None) -> None:
+async def test_records_are_checked_unless_configured_otherwise(tmp_path: Path, setting: str | None) -> None:
     """By the general path first, then by the fast path, as the only request and as one of several."""
     settings: dict[str, Any] = {} if setting is None else {"trioka_validate_records": setting}
     async with running_broker(tmp_path, **settings) as broker:

@@ -6,7 +6,7 @@ from support.config_requests import SET, TOPIC, alter, described
 from support.serving import ask, on_trio, running_broker
 
 from trioka.broker.broker import Broker
-from trioka.broker.config.key import Source
+from trioka.broker.config.key import ConfigSource
 from trioka.protocol.errors import InvalidConfig, InvalidRequest
 from trioka.protocol.messages.alter_configs import AlterConfigsRequest
 
@@ -22,7 +22,7 @@ async def replace(broker: Broker, name: str, *pairs: tuple[str, str | None], val
 
 async def own(broker: Broker, name: str) -> dict[str, str]:
     configs = await described(broker, TOPIC, name)
-    return {key: config.value for key, config in configs.items() if config.config_source == Source.TOPIC}
+    return {key: config.value for key, config in configs.items() if config.config_source == ConfigSource.TOPIC}
 
 
 @on_trio

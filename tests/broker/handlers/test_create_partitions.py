@@ -37,7 +37,7 @@ async def test_there_is_one_result_for_each_topic(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_who_only_asks_or_does_not_wait_changes_nothing(tmp_path: Path) -> None:
+async def test_an_immediate_fetch_changes_nothing(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "a", 2)
         (result,) = (await ask(broker, grow(("a", 5), validate_only=True), 3)).results

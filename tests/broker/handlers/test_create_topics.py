@@ -36,7 +36,7 @@ async def test_the_answer_tells_the_whole_configuration(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_who_leaves_it_to_the_broker_gets_its_defaults(tmp_path: Path) -> None:
+async def test_a_request_without_values_gets_the_brokers_defaults(tmp_path: Path) -> None:
     async with running_broker(tmp_path, num_partitions=4) as broker:
         wanted = CreateTopicsRequest.Topic(
             name="a", num_partitions=-1, replication_factor=-1, assignments=[], configs=[]
@@ -47,7 +47,7 @@ async def test_who_leaves_it_to_the_broker_gets_its_defaults(tmp_path: Path) -> 
 
 
 @on_trio
-async def test_who_only_asks_changes_nothing(tmp_path: Path) -> None:
+async def test_a_describe_request_changes_nothing(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         request = CreateTopicsRequest(topics=[topic("a", retention_ms=5)], validate_only=True)
         (created,) = (await ask(broker, request, 7)).topics
@@ -71,7 +71,7 @@ async def test_one_refusal_does_not_hinder_the_others(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_what_nobody_waits_for_is_not_begun(tmp_path: Path) -> None:
+async def test_a_job_without_a_waiter_is_not_begun(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         (result,) = (await ask(broker, CreateTopicsRequest(topics=[topic("a")], timeout_ms=0), 7)).topics
         assert (result.error_code, result.error_message) == (RequestTimedOut.code, None)

@@ -22,7 +22,7 @@ async def test_the_cluster_is_this_broker(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_controllers_are_not_told_of_here(tmp_path: Path) -> None:
+async def test_controllers_are_not_in_broker_metadata(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         for endpoint_type, error in ((2, MismatchedEndpointType), (3, UnsupportedEndpointType)):
             request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoint_type)

@@ -7,7 +7,7 @@ from support.config_requests import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP
 from support.serving import ask, on_trio, running_broker
 
 from trioka.broker.config.group_keys import LOGGERS
-from trioka.broker.config.key import BROKER_KEYS, TOPIC_KEYS, Source
+from trioka.broker.config.key import BROKER_KEYS, TOPIC_KEYS, ConfigSource
 from trioka.protocol.errors import InvalidRequest, InvalidTopic, UnknownTopicOrPartition
 from trioka.protocol.messages.describe_configs import DescribeConfigsRequest
 
@@ -20,14 +20,14 @@ async def test_a_topic_that_sets_nothing_has_every_key_with_its_default(tmp_path
     assert configs.keys() == {name for name, key in TOPIC_KEYS.items() if not key.hidden}
     assert configs["cleanup.policy"].value == "delete"
     assert all(config.documentation and config.config_type for config in configs.values())
-    assert not any(config.config_source == Source.TOPIC for config in configs.values())
+    assert not any(config.config_source == ConfigSource.TOPIC for config in configs.values())
 
 
 @on_trio
 async def test_a_topic_inherits_what_the_brokers_file_says(tmp_path: Path) -> None:
     async with running_broker(tmp_path, log_retention_ms=77) as broker:
         await broker.create_missing_topics({"orders": 1})
-        assert await value(broker, TOPIC, "orders", "retention.ms") == ("77", Source.STATIC_BROKER)
+        assert await value(broker, TOPIC, "orders", "retention.ms") == ("77", ConfigSource.STATIC_BROKER)
 
 
 @on_trio

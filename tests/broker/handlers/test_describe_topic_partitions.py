@@ -34,7 +34,7 @@ def places(response: DescribeTopicPartitionsResponse) -> list[Place]:
 
 
 @on_trio
-async def test_topics_are_told_in_the_order_of_their_names_and_unknown_ones_with_the_reason(tmp_path: Path) -> None:
+async def test_topics_are_listed_by_name_and_unknown_ones_with_the_reason(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "b")
         await create(broker, "a", 2)

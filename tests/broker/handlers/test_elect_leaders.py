@@ -18,7 +18,7 @@ async def elect(
 
 
 @on_trio
-async def test_on_one_broker_everybody_leads_who_should(tmp_path: Path) -> None:
+async def test_on_one_broker_every_partition_has_its_leader(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "a", 2)
         for version in range(3):
@@ -37,7 +37,7 @@ async def test_on_one_broker_everybody_leads_who_should(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_a_refusal_is_told_as_far_as_the_version_can(tmp_path: Path) -> None:
+async def test_a_refusal_is_as_precise_as_the_version_allows(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "a")
         for version in range(3):

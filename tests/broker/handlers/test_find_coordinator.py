@@ -41,7 +41,7 @@ async def test_the_topic_of_groups_is_created_as_its_keys_say(tmp_path: Path) ->
 
 
 @on_trio
-async def test_who_comes_while_the_topic_of_groups_is_made_is_not_sent_to_a_coordinator_that_is_not_there(
+async def test_during_the_creation_of_the_offsets_topic_no_missing_coordinator_is_returned(
     tmp_path: Path,
 ) -> None:
     """The topic is known before its logs are there. A request in between waits too; a client without one is at the

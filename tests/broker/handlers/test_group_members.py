@@ -40,7 +40,7 @@ async def test_a_member_joins_in_every_version(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_what_is_wrong_with_a_join_is_said_in_every_version(tmp_path: Path) -> None:
+async def test_the_error_of_a_join_is_in_every_version(tmp_path: Path) -> None:
     async with grouping(tmp_path) as (_, client):
         for version in range(10):
             for wrong, error in (
@@ -55,7 +55,7 @@ async def test_what_is_wrong_with_a_join_is_said_in_every_version(tmp_path: Path
 
 
 @on_trio
-async def test_who_waits_for_others_is_answered_when_they_have_come(tmp_path: Path) -> None:
+async def test_a_parked_request_is_answered_when_the_others_have_joined(tmp_path: Path) -> None:
     async with grouping(tmp_path) as (broker, first), ClientConnection(broker) as second:
         member = await settle(first)
         await second.say(join(), 0)
@@ -71,7 +71,7 @@ async def test_who_waits_for_others_is_answered_when_they_have_come(tmp_path: Pa
 
 
 @on_trio
-async def test_a_member_whose_connection_is_gone_keeps_nobody_waiting(tmp_path: Path) -> None:
+async def test_a_member_whose_connection_is_gone_delays_no_other(tmp_path: Path) -> None:
     async with grouping(tmp_path) as (broker, first):
         member = await settle(first)
         async with ClientConnection(broker) as second:

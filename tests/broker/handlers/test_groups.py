@@ -109,7 +109,7 @@ async def test_groups_are_deleted_when_they_have_no_members(tmp_path: Path) -> N
 
 
 @on_trio
-async def test_offsets_are_deleted_in_topics_that_nobody_reads(tmp_path: Path) -> None:
+async def test_offsets_are_deleted_in_topics_without_a_reader(tmp_path: Path) -> None:
     async with grouping(tmp_path) as (_, client):
         member = await settle(client)
         for topic in ("t", "u"):

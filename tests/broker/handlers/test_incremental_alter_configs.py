@@ -18,7 +18,7 @@ from support.config_requests import (
 )
 from support.serving import ask, on_trio, running_broker
 
-from trioka.broker.config.key import Source
+from trioka.broker.config.key import ConfigSource
 from trioka.broker.config.network_keys import MAX_CONNECTIONS
 from trioka.protocol.errors import InvalidConfig, InvalidRequest, UnknownTopicOrPartition
 from trioka.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
@@ -37,7 +37,7 @@ async def test_keys_are_set_deleted_appended_to_and_subtracted_from(tmp_path: Pa
         assert await policy(SUBTRACT, "delete") == "compact"
         assert await policy(SET, "compact,delete") == "compact,delete"
         assert await policy(DELETE, None) == "delete"
-        assert (await value(broker, TOPIC, "orders", "cleanup.policy"))[1] == Source.DEFAULT
+        assert (await value(broker, TOPIC, "orders", "cleanup.policy"))[1] == ConfigSource.DEFAULT
 
 
 @on_trio
@@ -48,9 +48,9 @@ async def test_what_was_set_outlives_the_broker(tmp_path: Path) -> None:
         await alter(broker, BROKER, "1", ("max.connections", SET, "500"))
         await alter(broker, GROUP, "g", ("consumer.session.timeout.ms", SET, "50000"))
     async with running_broker(tmp_path) as broker:
-        assert await value(broker, TOPIC, "orders", "retention.ms") == ("5", Source.TOPIC)
-        assert await value(broker, BROKER, "1", "max.connections") == ("500", Source.DYNAMIC_BROKER)
-        assert await value(broker, GROUP, "g", "consumer.session.timeout.ms") == ("50000", Source.GROUP)
+        assert await value(broker, TOPIC, "orders", "retention.ms") == ("5", ConfigSource.TOPIC)
+        assert await value(broker, BROKER, "1", "max.connections") == ("500", ConfigSource.DYNAMIC_BROKER)
+        assert await value(broker, GROUP, "g", "consumer.session.timeout.ms") == ("50000", ConfigSource.GROUP)
         assert broker.config[MAX_CONNECTIONS] == 500
         assert broker.partitions.get("orders", 0).log.config.retention_ms == 5
 
@@ -145,7 +145,7 @@ async def test_one_resource_that_cannot_be_changed_does_not_hinder_another(tmp_p
             logging.getLogger("trioka.storage").setLevel(logging.NOTSET)
         assert [response.error_code for response in responses] == [UnknownTopicOrPartition.code, 0, 0]
         assert [response.resource_name for response in responses] == ["nobody", "1", "orders"]
-        assert await value(broker, TOPIC, "orders", "retention.ms") == ("5", Source.TOPIC)
+        assert await value(broker, TOPIC, "orders", "retention.ms") == ("5", ConfigSource.TOPIC)
 
 
 @on_trio

@@ -47,7 +47,7 @@ async def test_every_producer_gets_an_id_of_its_own(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_a_transactional_id_has_no_coordinator_before_somebody_looks_for_it(tmp_path: Path) -> None:
+async def test_a_transactional_id_has_no_coordinator_before_the_first_lookup(tmp_path: Path) -> None:
     def request(transactional_id: str | None, timeout_ms: int = 1000, had: int = -1, epoch: int = -1) -> Request:
         return InitProducerIdRequest(
             transactional_id=transactional_id,

@@ -60,7 +60,7 @@ async def test_what_is_asked_twice_is_refused_once(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_another_epoch_is_told_so(tmp_path: Path) -> None:
+async def test_another_epoch_gets_an_error(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "a")
     async with running_broker(tmp_path) as broker:  # a restart begins another epoch

@@ -42,7 +42,7 @@ async def move(broker: Broker, topic: str, index: int, path: str) -> int:
 
 
 @on_trio
-async def test_each_partition_is_told_where_it_is(tmp_path: Path) -> None:
+async def test_each_partition_is_listed_with_its_directory(tmp_path: Path) -> None:
     async with running_broker(f"{tmp_path}/a,{tmp_path}/b") as broker:
         await broker.create_missing_topics({"orders": 3, "other": 1})
         found = await places(broker)

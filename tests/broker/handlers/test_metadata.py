@@ -43,7 +43,7 @@ async def test_every_version_tells_of_topics_and_brokers(tmp_path: Path) -> None
 
 
 @on_trio
-async def test_what_is_told_again_is_what_was_told(tmp_path: Path) -> None:
+async def test_a_cached_description_equals_the_first(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "a", 200)
         for version in range(14):
@@ -57,7 +57,7 @@ async def test_what_is_told_again_is_what_was_told(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_a_topic_that_somebody_asks_for_is_there_at_once(tmp_path: Path) -> None:
+async def test_a_requested_topic_is_there_at_once(tmp_path: Path) -> None:
     async with running_broker(tmp_path, num_partitions=3) as broker:
         (result,) = (await metadata(broker, ["new"], create=True)).topics
         assert (result.error_code, len(result.partitions)) == (0, 3)
@@ -90,7 +90,7 @@ async def test_the_brokers_own_topics_are_created_as_their_keys_say(tmp_path: Pa
 
 
 @on_trio
-async def test_topics_are_told_of_by_id(tmp_path: Path) -> None:
+async def test_topics_are_described_by_id(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker, ClientConnection(broker) as client:
         created = await create(broker, "a")
         requested = [MetadataRequest.Topic(name=None, topic_id=id) for id in (created.topic_id, NOBODYS_ID)]
@@ -103,7 +103,7 @@ async def test_topics_are_told_of_by_id(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_what_the_asker_may_do_is_told_when_asked(tmp_path: Path) -> None:
+async def test_authorized_operations_are_returned_on_request(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "a")
         for wanted in (False, True):
@@ -113,7 +113,7 @@ async def test_what_the_asker_may_do_is_told_when_asked(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_a_partition_without_a_leader_is_told_so(tmp_path: Path) -> None:
+async def test_a_partition_without_a_leader_is_reported(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "a")
         await ask(broker, UnregisterBrokerRequest(broker_id=1), 0)

@@ -37,7 +37,7 @@ async def test_a_commit_is_kept_in_every_version(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_each_partition_is_told_what_is_wrong_with_it(tmp_path: Path) -> None:
+async def test_each_partition_gets_its_own_error(tmp_path: Path) -> None:
     async with grouping(tmp_path) as (_, client):
         unknown = UnknownTopicOrPartition.code
         assert codes_of(await client.ask(commit(1, topic="nowhere"), 9)) == [unknown]

@@ -36,7 +36,7 @@ async def test_an_epoch_ends_where_the_next_begins(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_who_is_behind_or_ahead_is_told_so(tmp_path: Path) -> None:
+async def test_a_replica_behind_or_ahead_gets_an_epoch_error(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "a")
     async with running_broker(tmp_path) as broker:

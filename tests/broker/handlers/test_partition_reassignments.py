@@ -40,7 +40,7 @@ async def test_on_one_broker_a_replica_can_only_stay_where_it_is(tmp_path: Path)
 
 
 @on_trio
-async def test_what_nobody_waits_for_is_not_begun(tmp_path: Path) -> None:
+async def test_a_job_without_a_waiter_is_not_begun(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "a")
         response = await ask(broker, move("a", (0, [1]), timeout_ms=0), 1)

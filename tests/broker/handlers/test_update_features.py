@@ -58,7 +58,7 @@ async def told_features(broker: Broker) -> tuple[dict[str, int], dict[str, int]]
 
 
 @on_trio
-async def test_clients_are_told_of_features_that_are_served_only(tmp_path: Path) -> None:
+async def test_clients_see_served_features_only(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         supported, finalized = await told_features(broker)
         assert {**supported, "metadata.version": 30} == {**finalized, "kraft.version": supported["kraft.version"]}

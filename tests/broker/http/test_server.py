@@ -214,7 +214,7 @@ def test_a_client_that_has_asked_once_may_keep_its_connection_for_two_minutes(tm
     assert 119 < jumping(ask_once) < 121
 
 
-def test_who_does_not_read_the_answer_is_sent_away_after_a_minute(tmp_path: Path) -> None:
+def test_a_client_that_does_not_read_is_disconnected_after_a_minute(tmp_path: Path) -> None:
     async def do_not_read() -> None:
         ours, theirs = trio.testing.lockstep_stream_pair()
         broker = new_broker(tmp_path)
@@ -247,7 +247,7 @@ async def ready_when_clients_are_answered(folder: Path, monkeypatch: pytest.Monk
         is_let_in.set()
         await may_go_on.wait()
 
-    monkeypatch.setattr(Membership, "_introduce", introduce)
+    monkeypatch.setattr(Membership, "_report_to_controller", introduce)
     broker = new_broker(folder)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(broker.run)
@@ -364,7 +364,7 @@ CROWD_MISTAKES = [
 
 
 @pytest.mark.parametrize(("right", "wrong", "rule"), CROWD_MISTAKES)
-def test_a_mistake_in_who_goes_is_noticed(right: str, wrong: str, rule: Callable[[ModuleType], None]) -> None:
+def test_a_wrong_eviction_is_noticed(right: str, wrong: str, rule: Callable[[ModuleType], None]) -> None:
     assert_noticed(http_connections, right, wrong, rule)
 
 

@@ -53,7 +53,7 @@ def repeated_once_a_minute(module: ModuleType) -> None:
     assert not repetitions.filter(complaint(61))
 
 
-def other_words_are_heard(module: ModuleType) -> None:
+def other_words_pass(module: ModuleType) -> None:
     repetitions = module.RepeatFilter()
     assert all(repetitions.filter(complaint(0, argument=number)) for number in range(5))
     assert repetitions.filter(complaint(0, message="yes: %s"))
@@ -70,7 +70,7 @@ def so_many_are_remembered_and_time_may_go_back(module: ModuleType) -> None:
 
 REPETITIONS = [
     repeated_once_a_minute,
-    other_words_are_heard,
+    other_words_pass,
     so_many_are_remembered_and_time_may_go_back,
 ]
 
@@ -87,8 +87,8 @@ REPETITION_MISTAKES = [
         repeated_once_a_minute,
     ),
     ("(last, count + 1)", "(record.created, count + 1)", repeated_once_a_minute),
-    ("(record.name, message[:MAX_LINE])", "(record.name, str(record.msg))", other_words_are_heard),
-    ("record.levelno < logging.WARNING", "False", other_words_are_heard),
+    ("(record.name, message[:MAX_LINE])", "(record.name, str(record.msg))", other_words_pass),
+    ("record.levelno < logging.WARNING", "False", other_words_pass),
     ("self._last_written.clear()", "pass", so_many_are_remembered_and_time_may_go_back),
     (
         "0 <= record.created - last < REPEAT_S",
@@ -175,7 +175,7 @@ def a_line_for_machines_is_one_object_with_its_event_and_fields(lines: ModuleTyp
     assert json.loads(lines.JsonFormatter().format(record("%d", 5)))["event"] == "trioka.dispatch.warning"
 
 
-def nobody_can_begin_a_line_or_move_a_cursor(lines: ModuleType) -> None:
+def no_input_begins_a_line_or_moves_a_cursor(lines: ModuleType) -> None:
     line = lines.HumanFormatter().format(record("topic %s", "x\n2026 ERROR all is lost\x1b[2J\u2028 ü"))
     assert "\n" not in line and "\x1b" not in line and "\u2028" not in line
     assert "ü" in line
@@ -183,7 +183,7 @@ def nobody_can_begin_a_line_or_move_a_cursor(lines: ModuleType) -> None:
     assert len(lines.JsonFormatter().format(record("%s", "x" * 100_000))) < 20_000
 
 
-RULES = [a_line_for_machines_is_one_object_with_its_event_and_fields, nobody_can_begin_a_line_or_move_a_cursor]
+RULES = [a_line_for_machines_is_one_object_with_its_event_and_fields, no_input_begins_a_line_or_moves_a_cursor]
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -194,8 +194,8 @@ def test_the_rule_holds(rule: object) -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "rule"),
     [
-        ("printable(record.message)", "record.message", nobody_can_begin_a_line_or_move_a_cursor),
-        ("record.getMessage()[:MAX_LINE]", "record.getMessage()", nobody_can_begin_a_line_or_move_a_cursor),
+        ("printable(record.message)", "record.message", no_input_begins_a_line_or_moves_a_cursor),
+        ("record.getMessage()[:MAX_LINE]", "record.getMessage()", no_input_begins_a_line_or_moves_a_cursor),
         ('"event": event.name,', '"event": record.name,', a_line_for_machines_is_one_object_with_its_event_and_fields),
         (
             "event.fields",
@@ -223,7 +223,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @on_trio
-async def test_connections_that_are_refused_are_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_connections_are_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with running_broker(tmp_path, max_connections_per_ip_overrides="127.0.0.1:0") as broker:
         for _ in range(3):
             assert await ask(broker, MetadataRequest(topics=None), 12) is None
@@ -231,9 +231,7 @@ async def test_connections_that_are_refused_are_told_of_once(tmp_path: Path, cap
 
 
 @on_trio
-async def test_a_log_that_is_looked_at_after_a_crash_is_told_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_the_recovery_of_a_log_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with running_broker(tmp_path) as broker:
         await create(broker, "orders")

@@ -126,14 +126,14 @@ async def test_a_broker_that_stops_without_a_controller_waits_for_one(
 @on_cluster
 async def test_a_broker_that_does_not_wait_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mistaken = planted(membership, "if not broker.alive - {broker.node_id}:", "if True:")
-    monkeypatch.setattr(Membership, "_is_let_go", mistaken.Membership._is_let_go)
+    monkeypatch.setattr(Membership, "_may_shut_down", mistaken.Membership._may_shut_down)
     monkeypatch.setattr(mistaken, "UNREACHABLE_S", 0.2)
     with pytest.raises(AssertionError):
         await stop_without_a_controller(tmp_path, monkeypatch)
 
 
 @on_cluster
-async def test_a_broker_that_stops_waits_no_longer_than_it_is_told(tmp_path: Path) -> None:
+async def test_a_broker_that_stops_waits_no_longer_than_configured(tmp_path: Path) -> None:
     async with running_cluster(tmp_path, trioka_controlled_shutdown_timeout_ms=100) as cluster:
         await all_there(cluster)
         lonely = next(node for node in cluster.brokers if not cluster[node].quorum.is_active)
@@ -160,7 +160,7 @@ async def test_a_broker_without_a_controller_loses_nothing_but_time(tmp_path: Pa
 
 
 @on_cluster
-async def test_a_new_active_controller_takes_nobody_for_dead_whom_it_never_heard(tmp_path: Path) -> None:
+async def test_a_new_active_controller_fences_no_broker_without_a_full_session(tmp_path: Path) -> None:
     async with running_cluster(tmp_path) as cluster:
         await all_there(cluster)
         active = await cluster.wait_active()
@@ -174,7 +174,7 @@ async def test_a_new_active_controller_takes_nobody_for_dead_whom_it_never_heard
         assert fenced == []
 
 
-def test_a_broker_that_was_forgotten_registers_anew(tmp_path: Path) -> None:
+def test_a_broker_that_was_forgotten_registers_again(tmp_path: Path) -> None:
     forgotten_broker_comes_back(tmp_path, 60.0)
 
 
@@ -192,7 +192,7 @@ def forgotten_broker_comes_back(directory: Path, patience_s: float) -> None:
     test()
 
 
-def test_a_broker_that_does_not_register_anew_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_does_not_register_again_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def nothing(self: Membership) -> None:
         pass
 
@@ -208,9 +208,9 @@ async def test_another_life_of_a_broker_that_is_alive_is_refused(tmp_path: Path)
         other = Membership(cluster[3])
         other._advertised = cluster[3].membership._advertised
         assert other.incarnation_id != cluster[3].membership.incarnation_id
-        response = await cluster[1].controller.ask(other._about_this_broker(-1), timeout_s=30)
+        response = await cluster[1].controller.send_request(other._about_this_broker(-1), timeout_s=30)
         assert response.error_code == DuplicateBrokerRegistration.code
-        same = await cluster[1].controller.ask(cluster[3].membership._about_this_broker(-1), timeout_s=30)
+        same = await cluster[1].controller.send_request(cluster[3].membership._about_this_broker(-1), timeout_s=30)
         assert (same.error_code, same.broker_epoch) == (0, cluster[3].broker_epoch)
 
 
@@ -222,7 +222,7 @@ async def test_a_heartbeat_of_an_earlier_life_is_stale(tmp_path: Path) -> None:
         async def beat(**fields: Any) -> Any:
             known = {"broker_id": 3, "broker_epoch": cluster[3].broker_epoch, "current_metadata_offset": 10**9}
             request = BrokerHeartbeatRequest(**{**known, "want_fence": False, "want_shut_down": False, **fields})
-            return await cluster[1].controller.ask(request, timeout_s=30)
+            return await cluster[1].controller.send_request(request, timeout_s=30)
 
         assert (await beat(broker_epoch=cluster[3].broker_epoch - 1)).error_code == StaleBrokerEpoch.code
         assert (await beat(broker_id=9)).error_code == StaleBrokerEpoch.code
@@ -327,7 +327,7 @@ def the_living_lead(directory: Path, patience_s: float) -> None:
     test()
 
 
-def test_a_controller_that_fences_nobody_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_controller_that_fences_no_broker_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def nobody(self: ActiveController, sessions: object) -> bool:
         return False
 

@@ -51,7 +51,7 @@ def told_once(module: ModuleType, brokers: int = 1) -> tuple[Any, SmallCluster]:
     return store, cluster
 
 
-def test_a_topic_is_told_anew_when_one_of_its_partitions_has_changed(module: ModuleType) -> None:
+def test_a_topic_is_sent_again_when_one_of_its_partitions_has_changed(module: ModuleType) -> None:
     store, cluster = told_once(module, brokers=2)
     topic = cluster.topic("t")
     cluster.append([PartitionChangeRecord(partition_id=0, topic_id=topic.topic_id, isr=[1])])
@@ -74,7 +74,7 @@ def test_a_topic_is_told_anew_when_one_of_its_partitions_has_changed(module: Mod
     assert seen(store, cluster.metadata).get(topic) is None
 
 
-def test_topics_are_told_anew_when_a_broker_has_changed(module: ModuleType) -> None:
+def test_topics_are_sent_again_when_a_broker_has_changed(module: ModuleType) -> None:
     store, cluster = told_once(module, brokers=2)
     broker = cluster.metadata.brokers.get(2)
     assert broker is not None
@@ -82,7 +82,7 @@ def test_topics_are_told_anew_when_a_broker_has_changed(module: ModuleType) -> N
     assert seen(store, cluster.metadata).get(cluster.topic("t")) is None
 
 
-def test_an_image_that_was_loaded_anew_is_told_anew(module: ModuleType) -> None:
+def test_an_image_that_was_reloaded_is_sent_again(module: ModuleType) -> None:
     store, cluster = told_once(module)
     loaded = Metadata()
     loaded.load(cluster.metadata.records(), cluster.metadata.offset, 1)
@@ -90,7 +90,7 @@ def test_an_image_that_was_loaded_anew_is_told_anew(module: ModuleType) -> None:
     assert seen(store, loaded).get(known(loaded)) is None
 
 
-def test_versions_and_listeners_are_told_apart(module: ModuleType) -> None:
+def test_versions_and_listeners_are_cached_separately(module: ModuleType) -> None:
     store, cluster = told_once(module)
     assert seen(store, cluster.metadata, version=9).get(cluster.topic("t")) is None
     assert seen(store, cluster.metadata, listener="INSIDE").get(cluster.topic("t")) is None
@@ -140,14 +140,14 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     (
         " or entry.revision != topic.revision",
         "",
-        test_a_topic_is_told_anew_when_one_of_its_partitions_has_changed,
+        test_a_topic_is_sent_again_when_one_of_its_partitions_has_changed,
     ),
-    (" or view.description != description", "", test_topics_are_told_anew_when_a_broker_has_changed),
-    (" or entry.topic is not topic", "", test_an_image_that_was_loaded_anew_is_told_anew),
+    (" or view.description != description", "", test_topics_are_sent_again_when_a_broker_has_changed),
+    (" or entry.topic is not topic", "", test_an_image_that_was_reloaded_is_sent_again),
     (
         "view = self._views.get((listener, version))",
         "view = next((v for (l, _), v in self._views.items() if l == listener), None)",
-        test_versions_and_listeners_are_told_apart,
+        test_versions_and_listeners_are_cached_separately,
     ),
     (" or any(partition.error_code for partition in result.partitions)", "", test_a_topic_with_an_error_is_not_kept),
     (

@@ -59,13 +59,13 @@ def every_error_of_an_answer_counts_and_no_success(module: ModuleType) -> None:
     Topic = ListOffsetsResponse.Topic
     result = [Topic.Partition(partition_index=index, error_code=code) for index, code in enumerate((0, 6, 6, 3))]
     found = module.ErrorCounts()
-    found.look(
+    found.count(
         2, ListOffsetsResponse(topics=[Topic(name="a", partitions=result), Topic(name="b", partitions=result[:2])])
     )
-    found.look(12, HeartbeatResponse(error_code=25))
-    found.look(12, HeartbeatResponse(error_code=0))
-    found.look(12, b"framed already")
-    found.look(18, None)
+    found.count(12, HeartbeatResponse(error_code=25))
+    found.count(12, HeartbeatResponse(error_code=0))
+    found.count(12, b"framed already")
+    found.count(18, None)
     assert found.by_api == {(2, 6): 3, (2, 3): 1, (12, 25): 1}
 
 

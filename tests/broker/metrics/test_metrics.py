@@ -52,7 +52,7 @@ def fetching(name: str, offset: int, *, session: int = 0, epoch: int = -1) -> Fe
 
 
 @on_trio
-async def test_what_comes_and_goes_is_counted_on_the_usual_road_and_in_the_fast_paths(tmp_path: Path) -> None:
+async def test_traffic_is_counted_on_the_general_path_and_on_the_fast_paths(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await create(broker, "orders")
         connection = connected(broker)
@@ -172,7 +172,7 @@ async def test_groups_have_offsets_lags_and_a_time_until_they_lose_data(tmp_path
 
 
 @on_trio
-async def test_more_partitions_and_groups_than_may_be_told_of_are_counted_and_left_out(tmp_path: Path) -> None:
+async def test_partitions_and_groups_beyond_the_limit_are_counted_and_left_out(tmp_path: Path) -> None:
     limits = {"trioka_metrics_max_partitions": 4, "trioka_metrics_max_groups": 2}
     async with grouping(tmp_path, **limits) as (broker, client):
         for group in ("g", "h", "i"):

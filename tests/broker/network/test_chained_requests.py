@@ -181,7 +181,7 @@ def answers_are_given_once(module: ModuleType, directory: Path) -> None:
     test()
 
 
-def test_who_has_looked_already_hears_of_what_the_others_write_when_they_are_answered(tmp_path: Path) -> None:
+def test_a_checked_follower_is_notified_of_writes_of_the_same_round(tmp_path: Path) -> None:
     nothing_is_missed(delayed_file, tmp_path)
 
 
@@ -200,9 +200,7 @@ def nothing_is_missed(module: ModuleType, directory: Path) -> None:
     test()
 
 
-def test_what_goes_wrong_with_one_request_that_waits_concerns_nobody_else(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_error_of_one_parked_request_affects_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     mistakes_concern_one(delayed_file, tmp_path)
     assert [each.exc_info[0] for each in caplog.records if each.exc_info] == [ZeroDivisionError]
 
@@ -232,7 +230,7 @@ def mistakes_concern_one(module: ModuleType, directory: Path) -> None:
     test()
 
 
-def test_what_goes_wrong_when_the_time_is_up_concerns_nobody_else(tmp_path: Path) -> None:
+def test_an_error_at_a_timeout_affects_no_other_request(tmp_path: Path) -> None:
     late_mistakes_concern_one(delayed_file, tmp_path)
 
 
@@ -286,7 +284,7 @@ async def test_what_goes_wrong_with_a_produce_that_waits_closes_its_connection_a
 
 
 @on_trio
-async def test_what_goes_wrong_with_a_commit_is_told_once_to_who_waits_for_it(tmp_path: Path) -> None:
+async def test_the_error_of_a_commit_reaches_each_waiter_once(tmp_path: Path) -> None:
     async with leading(tmp_path) as (broker, replica):
         result: list[KafkaError | None] = []
         commit = committed_file._Commit(replica, 1, result.append)
@@ -298,7 +296,7 @@ async def test_what_goes_wrong_with_a_commit_is_told_once_to_who_waits_for_it(tm
         assert [type(error) for error in result] == [UnknownServerError]
 
 
-def test_what_goes_wrong_behind_an_answer_concerns_nobody_else(tmp_path: Path) -> None:
+def test_an_error_after_a_response_affects_no_other_request(tmp_path: Path) -> None:
     mistakes_behind_an_answer_concern_one(connection_file, tmp_path)
 
 
@@ -330,14 +328,14 @@ def mistakes_behind_an_answer_concern_one(module: ModuleType, directory: Path) -
 
 Rule = Callable[[ModuleType, Path], None]
 
-LOOK = "if not (self._is_looking or self._is_held):\n    self._look_at_touched()"
+LOOK = "if not (self._is_completing or self._is_held):\n    self._complete_notified()"
 GUARD = "self.cancel(waiter)\nwaiter.fail(mistake)"
 NOTED = "key not in self._queues and key not in self._watchers"
 MISTAKES: list[tuple[ModuleType, str, str, Rule]] = [
     (dispatch_file, "        if self._is_resuming:\n            return\n", "", chains_of_groups_are_served),
-    (delayed_file, LOOK, LOOK.replace("self._is_looking or self._is_held", "self._is_held"), answers_are_given_once),
-    (delayed_file, "self._touched[key] = None\n" + LOOK, LOOK, nothing_is_missed),
-    (delayed_file, NOTED + " and not self._is_looking", NOTED, nothing_is_missed),
+    (delayed_file, LOOK, LOOK.replace("self._is_completing or self._is_held", "self._is_held"), answers_are_given_once),
+    (delayed_file, "self._notified[key] = None\n" + LOOK, LOOK, nothing_is_missed),
+    (delayed_file, NOTED + " and not self._is_completing", NOTED, nothing_is_missed),
     (delayed_file, GUARD, "self.cancel(waiter)\nraise\nwaiter.fail(mistake)", mistakes_concern_one),
     (delayed_file, GUARD, "continue\nwaiter.fail(mistake)", mistakes_concern_one),
     (

@@ -133,7 +133,7 @@ async def test_a_fetch_waits_until_there_are_min_bytes(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_nobody_waits_for_a_client_that_has_gone(tmp_path: Path) -> None:
+async def test_no_client_waits_for_one_that_has_gone(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await with_topic(broker)
         async with ClientConnection(broker) as client:
@@ -146,7 +146,7 @@ async def test_nobody_waits_for_a_client_that_has_gone(tmp_path: Path) -> None:
 
 
 @on_trio
-async def test_a_client_that_does_not_read_is_not_read_from_and_stalls_nobody(tmp_path: Path) -> None:
+async def test_a_client_that_does_not_read_is_not_read_from_and_stalls_no_other(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         await with_topic(broker)
         for _ in range(8):
@@ -166,7 +166,7 @@ async def test_a_client_that_does_not_read_is_not_read_from_and_stalls_nobody(tm
 
 
 @on_trio
-async def test_http_is_told_that_this_is_not_http(tmp_path: Path) -> None:
+async def test_http_gets_an_explanation(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         answer = await raw(broker, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         head, _, body = answer.partition(b"\r\n\r\n")
@@ -175,7 +175,7 @@ async def test_http_is_told_that_this_is_not_http(tmp_path: Path) -> None:
         assert b"not HTTP" in body and b"Metrics" not in body
 
 
-def http_is_told_where_metrics_are(module: ModuleType) -> None:
+def http_gets_the_address_of_metrics(module: ModuleType) -> None:
     for elsewhere, text in (
         (("127.0.0.1", 10092), b"http://127.0.0.1:10092/metrics"),
         (("::1", 10092), b"http://[::1]:10092/metrics"),
@@ -186,8 +186,8 @@ def http_is_told_where_metrics_are(module: ModuleType) -> None:
         assert text in body and b"not HTTP" in body
 
 
-def test_http_is_told_where_metrics_are() -> None:
-    http_is_told_where_metrics_are(dispatch)
+def test_http_gets_the_address_of_metrics() -> None:
+    http_gets_the_address_of_metrics(dispatch)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_http_is_told_where_metrics_are() -> None:
     ],
 )
 def test_that_http_is_sent_elsewhere_would_be_noticed_if_it_were_wrong(right: str, wrong: str) -> None:
-    assert_noticed(dispatch, right, wrong, http_is_told_where_metrics_are)
+    assert_noticed(dispatch, right, wrong, http_gets_the_address_of_metrics)
 
 
 @on_trio
@@ -271,7 +271,7 @@ async def test_a_mistake_of_ours_is_answered_and_ends_one_connection(
 
 
 @on_trio
-async def test_an_answer_that_cannot_be_said_ends_one_connection(
+async def test_a_response_that_cannot_be_encoded_ends_one_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def unspeakable(*_: object) -> MetadataResponse:

@@ -52,7 +52,7 @@ async def a_transport_that_cannot_send_files_gets_their_bytes(directory: Path) -
         assert not sendfile.sizes
 
 
-async def what_stands_around_the_records_leaves_with_them(directory: Path) -> None:
+async def headers_leave_with_their_records(directory: Path) -> None:
     """While there is more to send than the kernel takes, it fills its segments."""
     async with (
         running_broker(directory, socket_send_buffer_bytes=100_000) as broker,
@@ -191,7 +191,7 @@ async def _received(client: socket.socket) -> list[int]:
     return sizes
 
 
-async def several_who_fetch_much_at_once_get_all_of_it(directory: Path) -> None:
+async def several_large_fetches_at_once_get_whole_responses(directory: Path) -> None:
     async with running_broker(directory) as broker, ClientConnection(broker) as client:
         await fill(broker, client)
         sizes: list[int] = []
@@ -233,11 +233,11 @@ Rule = Callable[[Path], Awaitable[None]]
 
 RULES: list[Rule] = [
     all_of_it_arrives_and_nothing_is_held_back,
-    what_stands_around_the_records_leaves_with_them,
+    headers_leave_with_their_records,
     what_server_properties_says_of_the_send_buffer_is_kept,
     who_asks_for_little_need_not_wait_for_a_large_answer,
     who_asks_for_little_need_not_wait_for_a_large_request,
-    several_who_fetch_much_at_once_get_all_of_it,
+    several_large_fetches_at_once_get_whole_responses,
     who_goes_away_meanwhile_ends_alone,
     a_transport_that_cannot_send_files_gets_their_bytes,
 ]
@@ -258,7 +258,7 @@ def congestion_control(host: str) -> bytes:
             return accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
 
 
-def test_nobody_is_paced_who_comes_from_this_machine_alone() -> None:
+def test_connections_of_this_machine_are_not_paced() -> None:
     assert congestion_control("127.0.0.1") == b"reno"
     with socket.socket() as usual:
         systems = usual.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")

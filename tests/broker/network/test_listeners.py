@@ -72,7 +72,7 @@ async def test_what_was_opened_is_open_again_after_a_restart(tmp_path: Path) -> 
 
 
 @on_trio
-async def test_a_port_that_is_taken_is_said_and_harms_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_taken_port_is_reported_and_stops_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as taken:
         taken.bind((HOST, 0))
         taken.listen()

@@ -30,11 +30,11 @@ def test_they_are_granted_and_all_else_is_as_before() -> None:
     assert request("os.nice(3)") == ("True", os.SCHED_OTHER, min(nice + 3, 19))
 
 
-def test_who_was_given_another_policy_keeps_it() -> None:
+def test_a_group_with_another_policy_keeps_it() -> None:
     granted, policy, _ = request("os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))")
     assert (granted, policy) == ("False", os.SCHED_BATCH)
 
 
-def test_a_machine_whose_numbers_nobody_knows_is_left_alone() -> None:
+def test_a_machine_with_unknown_syscall_numbers_is_left_alone() -> None:
     abacus = "os.uname = lambda: os.uname_result(('', '', '', '', 'abacus'))"
     assert request(abacus)[0] == "False"

@@ -120,9 +120,9 @@ def late_answers_are_not_taken_for_others(peers: ModuleType, patience_s: float =
             async with trio.open_nursery() as nursery:
                 with trio.CancelScope() as scope:
                     nursery.start_soon(give_up_when, first, scope)
-                    await peer.ask(ASKED, timeout_s=30)
+                    await peer.send_request(ASKED, timeout_s=30)
                 assert scope.cancelled_caught
-            assert (await peer.ask(ASKED, timeout_s=patience_s)).producer_id_start == 2
+            assert (await peer.send_request(ASKED, timeout_s=patience_s)).producer_id_start == 2
 
     run(test)
 
@@ -152,7 +152,7 @@ def test_a_connection_that_is_kept_after_a_question_was_given_up_is_noticed() ->
     [b"", b"\0\0\0\0", b"\x7f\xff\xff\xff", (8).to_bytes(4) + bytes(8), (4).to_bytes(4) + b"\0\0\0\1"],
     ids=["hangs up", "empty", "endless", "another's", "cut short"],
 )
-def test_whatever_is_no_answer_is_a_network_exception_and_the_next_question_is_put_anew(said: bytes) -> None:
+def test_an_invalid_response_is_a_network_exception_and_the_next_request_reconnects(said: bytes) -> None:
     async def test() -> None:
         is_first = True
 
@@ -169,13 +169,13 @@ def test_whatever_is_no_answer_is_a_network_exception_and_the_next_question_is_p
         async with answering(answer) as port, closing(the_real_peers.Peers("test")) as made:
             peer = made.peer(HOST, port, "p")
             with pytest.raises(NetworkException):
-                await peer.ask(ASKED, timeout_s=30)
-            assert (await peer.ask(ASKED, timeout_s=30)).producer_id_start == 5
+                await peer.send_request(ASKED, timeout_s=30)
+            assert (await peer.send_request(ASKED, timeout_s=30)).producer_id_start == 5
 
     run(test)
 
 
-def test_nobody_there_and_no_answer_in_time_are_network_exceptions() -> None:
+def test_a_closed_port_and_no_response_in_time_are_network_exceptions() -> None:
     async def test() -> None:
         async def silent(stream: trio.SocketStream, correlation_id: int) -> None:
             await trio.sleep_forever()
@@ -183,14 +183,14 @@ def test_nobody_there_and_no_answer_in_time_are_network_exceptions() -> None:
         async with closing(the_real_peers.Peers("test")) as made:
             async with answering(silent) as port:
                 with pytest.raises(NetworkException):
-                    await made.peer(HOST, port, "p").ask(ASKED, timeout_s=0.05)
+                    await made.peer(HOST, port, "p").send_request(ASKED, timeout_s=0.05)
             with pytest.raises(NetworkException):
-                await made.peer(HOST, port, "q").ask(ASKED, timeout_s=30)
+                await made.peer(HOST, port, "q").send_request(ASKED, timeout_s=30)
 
     run(test)
 
 
-def both_sides_know_what_is_said(peers: ModuleType) -> None:
+def both_sides_support_the_chosen_version(peers: ModuleType) -> None:
     """ListGroups has versions 0 to 5; the other side is older than this one, or newer."""
 
     async def test() -> None:
@@ -206,7 +206,7 @@ def both_sides_know_what_is_said(peers: ModuleType) -> None:
             async with answering(answer, served, heard) as port, closing(peers.Peers("test")) as made:
                 try:
                     for _ in range(2):  # the second time through the same connection
-                        await made.peer(HOST, port, "p").ask(ListGroupsRequest(), version, timeout_s=30)
+                        await made.peer(HOST, port, "p").send_request(ListGroupsRequest(), version, timeout_s=30)
                 except NetworkException:
                     return False
                 return True
@@ -219,8 +219,8 @@ def both_sides_know_what_is_said(peers: ModuleType) -> None:
     run(test)
 
 
-def test_what_is_said_is_of_the_newest_version_that_both_sides_know() -> None:
-    both_sides_know_what_is_said(the_real_peers)
+def test_requests_have_the_newest_common_version() -> None:
+    both_sides_support_the_chosen_version(the_real_peers)
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_what_is_said_is_of_the_newest_version_that_both_sides_know() -> None:
 )
 def test_a_node_that_takes_all_others_for_its_like_is_noticed(right: str, wrong: str) -> None:
     with pytest.raises((Exception, pytest.fail.Exception)):
-        both_sides_know_what_is_said(planted(the_real_peers, right, wrong))
+        both_sides_support_the_chosen_version(planted(the_real_peers, right, wrong))
 
 
 def the_kernels_buffer_is_as_large_as_was_asked(peers: ModuleType) -> None:
@@ -243,7 +243,7 @@ def the_kernels_buffer_is_as_large_as_was_asked(peers: ModuleType) -> None:
         async with answering(answer) as port, closing(peers.Peers("test")) as made:
             peer = made.peer(HOST, port, "p")
             peer.receive_buffer_bytes = 50_000
-            await peer.ask(ASKED, timeout_s=30)
+            await peer.send_request(ASKED, timeout_s=30)
             result = peer._connection._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
             assert result == 2 * 50_000, "Linux tells twice what it was asked for"
 
@@ -258,7 +258,7 @@ def test_the_kernels_receive_buffer_is_as_large_as_was_asked() -> None:
         )
 
 
-def who_may_have_changed_is_asked_again(peers: ModuleType) -> None:
+def a_possibly_changed_broker_gets_api_versions_again(peers: ModuleType) -> None:
     """A node that was version 5, and is version 3 after its next start."""
 
     async def test() -> None:
@@ -274,7 +274,7 @@ def who_may_have_changed_is_asked_again(peers: ModuleType) -> None:
         newest = 5
         async with answering(answer, served, heard) as port, closing(peers.Peers("test")) as made:
             for purpose in ("p", "q"):
-                await made.peer(HOST, port, purpose).ask(ListGroupsRequest(), timeout_s=30)
+                await made.peer(HOST, port, purpose).send_request(ListGroupsRequest(), timeout_s=30)
             requested = [traffic.requests for traffic in made.traffic.values()]
             assert requested == [2, 1], "what is known of an address is not asked for each purpose"
             newest = 3
@@ -282,15 +282,15 @@ def who_may_have_changed_is_asked_again(peers: ModuleType) -> None:
                 api_key=served.api_keys[0].api_key, min_version=0, max_version=newest
             )
             with pytest.raises(NetworkException):
-                await made.peer(HOST, port, "p").ask(ListGroupsRequest(), timeout_s=30)
-            await made.peer(HOST, port, "p").ask(ListGroupsRequest(), timeout_s=30)
+                await made.peer(HOST, port, "p").send_request(ListGroupsRequest(), timeout_s=30)
+            await made.peer(HOST, port, "p").send_request(ListGroupsRequest(), timeout_s=30)
         assert heard == [5, 5, 5, 3]
 
     run(test)
 
 
-def test_who_may_have_changed_is_asked_again() -> None:
-    who_may_have_changed_is_asked_again(the_real_peers)
+def test_a_possibly_changed_broker_gets_api_versions_again() -> None:
+    a_possibly_changed_broker_gets_api_versions_again(the_real_peers)
     forgets_nothing = planted(the_real_peers, "            self._peers.served.pop((self.host, self.port), None)\n", "")
     with pytest.raises((Exception, BaseExceptionGroup)):
-        who_may_have_changed_is_asked_again(forgets_nothing)
+        a_possibly_changed_broker_gets_api_versions_again(forgets_nothing)

@@ -158,7 +158,7 @@ def quota(value: float) -> Any:
 # -- the rules ---------------------------------------------------------------------------------------------------------
 
 
-async def a_vote_is_durable_before_it_is_told(quorum: ModuleType, files: ModuleType) -> None:
+async def a_vote_is_durable_before_it_is_sent(quorum: ModuleType, files: ModuleType) -> None:
     async with one_of_three(quorum, files) as node:
         node.begin()
         raft = node.quorum.raft
@@ -300,7 +300,7 @@ async def what_a_snapshot_says_of_its_age_is_remembered(quorum: ModuleType, file
 
 
 RULES: list[tuple[Rule, ModuleType, str, str]] = [
-    (a_vote_is_durable_before_it_is_told, the_real_quorum, "self.files.save(persisted)", "pass"),
+    (a_vote_is_durable_before_it_is_sent, the_real_quorum, "self.files.save(persisted)", "pass"),
     (
         nothing_is_believed_that_only_the_leader_has,
         the_real_quorum,
@@ -377,7 +377,7 @@ def test_a_planted_mistake_is_noticed(rule: Rule, module: ModuleType, right: str
 def test_what_a_leader_wrote_last_is_durable_before_it_follows() -> None:
     """Its fetch acknowledges it. It ceased to lead while it made durable what it had written before."""
 
-    class Asks(QuorumClient):
+    class RecordingClient(QuorumClient):
         sent: RaftFetchRequest | None = None
 
         async def _fetch(self, leader_id: int | None, requested: RaftFetchRequest) -> bool:
@@ -400,7 +400,7 @@ def test_what_a_leader_wrote_last_is_durable_before_it_follows() -> None:
             sync()
             trio.from_thread.run_sync(cease)
 
-        following = Asks(quorum, Peers("test"), request_timeout_s=1.0, backoff_s=1.0, fetch_bytes=1)
+        following = RecordingClient(quorum, Peers("test"), request_timeout_s=1.0, backoff_s=1.0, fetch_bytes=1)
         node.files.sync = sync_and_cease
         write()
         while following.sent is None:

@@ -94,7 +94,7 @@ def one_batch() -> bytes:
 
 
 @on_trio
-async def test_a_partition_whose_directory_is_away_is_not_begun_anew_elsewhere(tmp_path: Path) -> None:
+async def test_a_partition_whose_directory_is_offline_is_not_recreated_in_another(tmp_path: Path) -> None:
     """With two disks of which one is not mounted, its partitions must not come back empty on the other."""
     places: dict[str, Any] = {"log_dirs": f"{tmp_path}/a,{tmp_path}/b"}
     async with running_broker(tmp_path, **places) as broker:

@@ -104,7 +104,7 @@ class SlowDisk(OsDisk):
 
 
 @on_trio
-async def test_whoever_asks_for_what_is_not_in_memory_waits_alone(tmp_path: Path) -> None:
+async def test_a_read_of_cold_data_delays_only_itself(tmp_path: Path) -> None:
     disk = SlowDisk()
     async with (
         running_broker(tmp_path, disk) as broker,
@@ -156,7 +156,7 @@ async def test_less_than_was_wanted_is_answered_when_it_had_to_be_waited_for(tmp
 
 
 @on_trio
-async def test_a_disk_that_fails_there_is_said_to_the_reader_and_the_broker_goes_on(tmp_path: Path) -> None:
+async def test_a_disk_failure_there_is_an_error_for_the_reader_and_the_broker_goes_on(tmp_path: Path) -> None:
     disk = SlowDisk()
     disk.may_go_on.set()
     # There are two other disks that work, one of them the metadata's: without them the node would end.

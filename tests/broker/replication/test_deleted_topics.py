@@ -107,7 +107,7 @@ async def test_nothing_is_left_of_topics_that_were_deleted(tmp_path: Path) -> No
     ],
     ids=["fast paths", "waiters", "chores"],
 )
-def test_whoever_holds_a_deleted_log_would_be_found(
+def test_a_reference_to_a_deleted_log_is_found(
     owner: object, name: str, mistake: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(owner, name, mistake)

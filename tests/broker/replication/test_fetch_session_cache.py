@@ -121,7 +121,7 @@ def test_consumers_give_way_before_followers(broker: ModuleType) -> None:
 def test_a_session_begins_when_it_is_answered(broker: ModuleType) -> None:
     sessions = cache(broker, 1)
     context = opened(sessions, request(0, 0, ("a", 0)), now_ms=0)
-    id = context.answer([(asked, result(0)) for asked in context.asked], EVICTION_MS).session_id
+    id = context.answer([(asked, result(0)) for asked in context.selected], EVICTION_MS).session_id
     assert started(sessions, *places(2), now_ms=2 * EVICTION_MS) == 0  # not unused for long
     assert is_there(sessions, id)
 
@@ -182,7 +182,7 @@ def test_unused_sessions_make_room_for_partitions_too(broker: ModuleType) -> Non
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_who_gives_way_is_who_a_plain_search_would_find(broker: ModuleType, seed: int) -> None:
+def test_the_evicted_session_is_that_of_a_plain_search(broker: ModuleType, seed: int) -> None:
     """The cache keeps its ranks sorted; here all sessions are searched each time."""
     random = Random(seed)
     sessions = cache(broker, 4, random=random)
@@ -289,7 +289,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
      test_unused_sessions_make_room_for_partitions_too),
     ("            insort(self._evictable_by_followers, session.rank)",
      "            self._evictable_by_followers.append(session.rank)",
-     lambda broker: test_who_gives_way_is_who_a_plain_search_would_find(broker, 0)),
+     lambda broker: test_the_evicted_session_is_that_of_a_plain_search(broker, 0)),
 ]  # fmt: skip
 
 

@@ -40,10 +40,10 @@ class Pair:
         request: FetchRequest = self.asking.request(wanted, 11, LIMITS)
         request = decode(FetchRequest, VERSION, encode(request, VERSION))
         context = self.leader.open(request, VERSION, 0, lambda topic_id: topic_id.hex(), is_follower=True)
-        asked = [(each.topic_id, each.partition) for each in context.asked]
-        offsets = {(each.topic_id, each.partition): each.fetch_offset for each in context.asked}
+        asked = [(each.topic_id, each.partition) for each in context.selected]
+        offsets = {(each.topic_id, each.partition): each.fetch_offset for each in context.selected}
         assert context.error_code or offsets == {key: place.offset for key, place in wanted.items()}
-        answer = context.answer([(each, nothing(each)) for each in context.asked], 0)
+        answer = context.answer([(each, nothing(each)) for each in context.selected], 0)
         return request, asked, self.asking.handle_response(answer)
 
 
@@ -61,7 +61,7 @@ def forgotten(request: FetchRequest) -> list[Key]:
     return [(topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions]
 
 
-def test_after_the_first_request_only_changes_are_said(module: ModuleType) -> None:
+def test_after_the_first_request_only_changes_are_sent(module: ModuleType) -> None:
     pair = Pair(module)
     wanted = {(A, 0): at(5), (A, 1): at(6), (B, 0): at(7)}
     request, asked, counts = pair.ask(wanted)
@@ -84,7 +84,7 @@ def test_what_is_followed_no_longer_is_forgotten(module: ModuleType) -> None:
     assert (said(request), sorted(asked)) == ([(A, 0)], [(A, 0), (B, 0)])
 
 
-def test_who_knows_what_has_changed_need_not_look_at_all(module: ModuleType) -> None:
+def test_a_session_with_known_changes_checks_only_those(module: ModuleType) -> None:
     pair = Pair(module)
     wanted = {(A, 0): at(5), (A, 1): at(6), (B, 0): at(7)}
     pair.ask(wanted)
@@ -100,7 +100,7 @@ def test_who_knows_what_has_changed_need_not_look_at_all(module: ModuleType) -> 
     assert said(request) == [(A, 0), (A, 1)]  # to who knows nothing, everything
 
 
-def test_a_leader_that_has_forgotten_the_session_is_told_all_again(module: ModuleType) -> None:
+def test_a_leader_without_the_session_gets_every_partition_again(module: ModuleType) -> None:
     pair = Pair(module)
     wanted = {(A, 0): at(5), (B, 0): at(7)}
     pair.ask(wanted)
@@ -111,7 +111,7 @@ def test_a_leader_that_has_forgotten_the_session_is_told_all_again(module: Modul
     assert (sorted(said(request)), sorted(asked), counts) == (sorted(wanted), sorted(wanted), True)
 
 
-def test_after_a_lost_answer_all_is_said_again(module: ModuleType) -> None:
+def test_after_a_lost_response_everything_is_sent_again(module: ModuleType) -> None:
     pair = Pair(module)
     wanted = {(A, 0): at(5), (B, 0): at(7)}
     pair.ask(wanted)
@@ -121,7 +121,7 @@ def test_after_a_lost_answer_all_is_said_again(module: ModuleType) -> None:
     assert (sorted(said(request)), counts) == (sorted(wanted), True)
 
 
-def test_without_a_session_all_is_said_every_time(module: ModuleType) -> None:
+def test_without_a_session_every_request_is_full(module: ModuleType) -> None:
     pair = Pair(module, slots=0)
     wanted = {(A, 0): at(5), (B, 0): at(7)}
     for _ in range(3):
@@ -143,19 +143,19 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     (
         "self._sent.get(key) != wanted[key]",
         "key not in self._sent",
-        test_after_the_first_request_only_changes_are_said,
+        test_after_the_first_request_only_changes_are_sent,
     ),
-    ("self._sent = dict(wanted)", "pass", test_after_the_first_request_only_changes_are_said),
-    ("            self._sent |= changed\n", "", test_who_knows_what_has_changed_need_not_look_at_all),
+    ("self._sent = dict(wanted)", "pass", test_after_the_first_request_only_changes_are_sent),
+    ("            self._sent |= changed\n", "", test_a_session_with_known_changes_checks_only_those),
     (
         "                del self._sent[key]\n",
         "                pass\n",
-        test_who_knows_what_has_changed_need_not_look_at_all,
+        test_a_session_with_known_changes_checks_only_those,
     ),
     (
         "{**self._sent, **wanted} if changed_keys is None else changed_keys",
         "{**self._sent, **wanted}",
-        test_who_knows_what_has_changed_need_not_look_at_all,
+        test_a_session_with_known_changes_checks_only_those,
     ),
     (
         "[key for key in keys if key in self._sent and key not in wanted]",
@@ -172,8 +172,8 @@ MISTAKES: list[tuple[str, str, Rule]] = [
         "response.error_code != NONE",
         test_an_answer_of_another_session_does_not_count,
     ),
-    ("next_epoch(self._epoch)", "self._epoch", test_after_the_first_request_only_changes_are_said),
-    ("        self._epoch = INITIAL_EPOCH\n", "", test_after_a_lost_answer_all_is_said_again),
+    ("next_epoch(self._epoch)", "self._epoch", test_after_the_first_request_only_changes_are_sent),
+    ("        self._epoch = INITIAL_EPOCH\n", "", test_after_a_lost_response_everything_is_sent_again),
 ]
 
 

@@ -66,10 +66,10 @@ def test_a_wrong_epoch_is_an_error_and_changes_nothing(broker: ModuleType) -> No
     fetch(sessions, request(id, 1))
     for epoch in (1, 3, -2):
         context = opened(sessions, request(id, epoch, ("a", 1), forget=[("a", 0)]))
-        assert context.error_code == InvalidFetchSessionEpoch.code and not context.asked
+        assert context.error_code == InvalidFetchSessionEpoch.code and not context.selected
         response = context.answer([], 0)
         assert (response.error_code, response.session_id, answered(response)) == (InvalidFetchSessionEpoch.code, 0, [])
-    assert [asked.key for asked in opened(sessions, request(id, 2)).asked] == [("a", 0)]
+    assert [asked.key for asked in opened(sessions, request(id, 2)).selected] == [("a", 0)]
 
 
 def test_behind_the_last_epoch_comes_one(broker: ModuleType) -> None:
@@ -89,7 +89,7 @@ def test_an_unknown_session_is_an_error(broker: ModuleType) -> None:
         assert not response.responses
 
 
-def test_a_session_speaks_of_topics_by_name_or_by_id(broker: ModuleType) -> None:
+def test_a_session_names_topics_or_uses_ids(broker: ModuleType) -> None:
     sessions = cache(broker)
     by_name, by_id = started(sessions, ("a", 0)), started(sessions, (A, 0), version=BY_ID, names={A: "a"})
     assert fetch(sessions, request(by_name, 1), BY_ID).error_code == FetchSessionTopicIdError.code
@@ -114,7 +114,7 @@ def test_a_full_fetch_closes_the_session_it_names(broker: ModuleType) -> None:
 
 
 def test_what_is_asked_has_every_word_of_the_request(broker: ModuleType) -> None:
-    (asked,) = opened(cache(broker), request(0, 0, (A, 3), offset=10, max_bytes=99), BY_ID, names={A: "a"}).asked
+    (asked,) = opened(cache(broker), request(0, 0, (A, 3), offset=10, max_bytes=99), BY_ID, names={A: "a"}).selected
     assert (asked.topic, asked.topic_id, asked.partition, asked.fetch_offset, asked.max_bytes) == ("a", A, 3, 10, 99)
     assert (asked.current_leader_epoch, asked.last_fetched_epoch, asked.log_start_offset) == (11, 12, 13)
 
@@ -123,7 +123,7 @@ def test_incremental_requests_add_change_and_forget(broker: ModuleType) -> None:
     sessions = cache(broker)
     id = started(sessions, ("a", 0), ("a", 1), ("b", 0))
     changes = request(id, 1, ("c", 0), ("a", 1), forget=[("a", 0), ("nobody", 9)], offset=20, max_bytes=7)
-    asked = opened(sessions, changes).asked
+    asked = opened(sessions, changes).selected
     assert [(a.topic, a.partition, a.fetch_offset, a.max_bytes) for a in asked] == [
         ("a", 1, 20, 7),
         ("b", 0, 0, 1000),
@@ -140,20 +140,20 @@ def test_partitions_are_forgotten_by_id_too(broker: ModuleType) -> None:
     names = {A: "a", B: "b"}
     id = started(sessions, (A, 0), (B, 0), version=BY_ID, names=names)
     context = opened(sessions, request(id, 1, forget=[(A, 0)]), BY_ID, names=names)
-    assert [a.topic for a in context.asked] == ["b"]
+    assert [a.topic for a in context.selected] == ["b"]
 
 
 def test_what_is_added_and_forgotten_at_once_is_forgotten(broker: ModuleType) -> None:
     sessions = cache(broker)
     id = started(sessions, ("a", 0))
     context = opened(sessions, request(id, 1, ("a", 1), forget=[("a", 1)]))
-    assert [a.key for a in context.asked] == [("a", 0)]
+    assert [a.key for a in context.selected] == [("a", 0)]
 
 
-def test_a_partition_said_twice_keeps_its_place_and_takes_the_last_word(broker: ModuleType) -> None:
+def test_a_repeated_partition_keeps_its_place_and_takes_the_last_value(broker: ModuleType) -> None:
     asking = request(0, 0, ("a", 0), ("b", 0))
     asking.topics.extend(request(0, 0, ("a", 0), offset=44).topics)
-    asked = opened(cache(broker), asking).asked
+    asked = opened(cache(broker), asking).selected
     assert [(a.topic, a.fetch_offset) for a in asked] == [("a", 44), ("b", 0)]
 
 
@@ -171,7 +171,7 @@ def test_an_unknown_topic_id_stays_and_gets_its_name_later(broker: ModuleType) -
     names: dict[bytes, str] = {}
 
     def topics(epoch: int, *more: Place) -> list[str]:
-        return [a.topic for a in opened(sessions, request(id, epoch, *more), BY_ID, names=names).asked]
+        return [a.topic for a in opened(sessions, request(id, epoch, *more), BY_ID, names=names).selected]
 
     assert topics(1, (B, 0)) == ["", ""]
     names[B] = "b"
@@ -185,26 +185,26 @@ def test_an_unknown_topic_id_stays_and_gets_its_name_later(broker: ModuleType) -
 def test_a_session_that_begins_with_an_unknown_topic_id_gets_its_name_later(broker: ModuleType) -> None:
     sessions = cache(broker)
     id = started(sessions, (A, 0), version=BY_ID)
-    assert [a.topic for a in opened(sessions, request(id, 1), BY_ID, names={A: "a"}).asked] == ["a"]
+    assert [a.topic for a in opened(sessions, request(id, 1), BY_ID, names={A: "a"}).selected] == ["a"]
 
 
 def test_a_topic_added_before_it_is_known_gets_its_name_later(broker: ModuleType) -> None:
     sessions = cache(broker)
     id = started(sessions, (A, 0), version=BY_ID, names={A: "a"})
     opened(sessions, request(id, 1, (B, 0)), BY_ID, names={A: "a"})
-    assert [a.topic for a in opened(sessions, request(id, 2), BY_ID, names={B: "b"}).asked] == ["a", "b"]
+    assert [a.topic for a in opened(sessions, request(id, 2), BY_ID, names={B: "b"}).selected] == ["a", "b"]
 
 
-def test_where_topics_have_names_nobody_asks_for_them(broker: ModuleType) -> None:
+def test_where_topics_have_names_they_are_not_requested(broker: ModuleType) -> None:
     def never(_: bytes) -> str:
         raise AssertionError("asked")
 
     sessions = cache(broker)
     context = sessions.open(request(0, 0, ("", 0)), BY_NAME, 0, never, is_follower=False)
-    id = context.answer([(asked, result(0)) for asked in context.asked], 0).session_id
+    id = context.answer([(asked, result(0)) for asked in context.selected], 0).session_id
     sessions.open(request(id, 1), BY_NAME, 0, never, is_follower=False)
     context = sessions.open(request(id, 2, ("", 1)), BY_NAME, 0, never, is_follower=False)
-    assert [a.topic for a in context.asked] == ["", ""]
+    assert [a.topic for a in context.selected] == ["", ""]
 
 
 # Responses.
@@ -217,13 +217,13 @@ def test_what_the_client_knows_is_left_out(broker: ModuleType) -> None:
     assert answered(fetch(sessions, request(id, 2), said={("a", 1): {"records": b""}})) == []
 
 
-def test_a_full_fetch_is_told_all_of_it_again(broker: ModuleType) -> None:
+def test_a_full_fetch_gets_every_partition_again(broker: ModuleType) -> None:
     sessions = cache(broker)
     id = started(sessions, ("a", 0))
     assert answered(fetch(sessions, request(id, 0, ("a", 0)))) == [("a", 0)]
 
 
-def _news_are_told(broker: ModuleType, news: dict[str, Any], is_news_again: bool) -> None:
+def _changes_are_sent(broker: ModuleType, news: dict[str, Any], is_news_again: bool) -> None:
     sessions = cache(broker)
     id = started(sessions, ("a", 0), ("a", 1), ("a", 2))
     said = {("a", 1): news}
@@ -238,20 +238,20 @@ def test_records_errors_replicas_and_divergence_are_news(broker: ModuleType) -> 
         {"preferred_read_replica": 0},
         {"diverging_epoch": FetchResponse.Topic.Partition.DivergingEpoch(epoch=0, end_offset=0)},
     ):
-        _news_are_told(broker, news, True)
+        _changes_are_sent(broker, news, True)
 
 
 def test_a_moved_high_watermark_or_log_start_is_news_once(broker: ModuleType) -> None:
     for news in ({"high_watermark": 6}, {"log_start_offset": 1}):
-        _news_are_told(broker, news, False)
+        _changes_are_sent(broker, news, False)
 
 
-def test_an_error_is_told_each_time(broker: ModuleType) -> None:
+def test_an_error_is_reported_each_time(broker: ModuleType) -> None:
     """Also when it comes with offsets of -1, as errors do, which also marks "nothing was sent"."""
-    _news_are_told(broker, {"error_code": 6, "high_watermark": -1, "log_start_offset": -1}, True)
+    _changes_are_sent(broker, {"error_code": 6, "high_watermark": -1, "log_start_offset": -1}, True)
 
 
-def test_an_error_that_went_away_is_told(broker: ModuleType) -> None:
+def test_an_error_that_went_away_is_reported(broker: ModuleType) -> None:
     sessions = cache(broker)
     id = started(sessions, ("a", 0))
     fetch(sessions, request(id, 1), said={("a", 0): {"error_code": 3}})
@@ -265,7 +265,7 @@ def test_a_session_that_begins_with_an_error_tells_when_it_goes_away(broker: Mod
     assert answered(fetch(sessions, request(id, 1))) == [("a", 0)]
 
 
-def test_an_added_partition_is_told_and_so_is_one_that_was_forgotten_before(broker: ModuleType) -> None:
+def test_an_added_partition_is_sent_and_so_is_one_that_was_forgotten_before(broker: ModuleType) -> None:
     sessions = cache(broker)
     id = started(sessions, ("a", 0))
     assert answered(fetch(sessions, request(id, 1, ("a", 1)))) == [("a", 1)]
@@ -282,18 +282,18 @@ def test_asking_from_another_offset_is_no_news(broker: ModuleType) -> None:
 def test_a_reader_sees_what_the_client_knows(broker: ModuleType) -> None:
     sessions = cache(broker)
     context = opened(sessions, request(0, 0, ("a", 0)))
-    (asked,) = context.asked
+    (asked,) = context.selected
     assert not context.is_incremental and not asked.is_up_to_date(5, 0)
     id = context.answer([(asked, result(0))], 0).session_id
     context = opened(sessions, request(id, 1))
-    (asked,) = context.asked
+    (asked,) = context.selected
     assert context.is_incremental
     assert asked.is_up_to_date(5, 0) and not asked.is_up_to_date(6, 0) and not asked.is_up_to_date(5, 1)
     assert answered(context.answer([], 0)) == []  # so it may pass the partition by
 
 
 def test_a_full_fetch_knows_nothing_yet(broker: ModuleType) -> None:
-    (asked,) = opened(cache(broker), request(0, 0, ("a", 0))).asked
+    (asked,) = opened(cache(broker), request(0, 0, ("a", 0))).selected
     assert not asked.is_up_to_date(5, 0) and not asked.is_up_to_date(0, 0)
 
 
@@ -311,7 +311,7 @@ def test_a_request_overtaken_by_the_next_is_answered_with_an_error(broker: Modul
     sessions = cache(broker)
     id = started(sessions, ("a", 0))
     waiting = opened(sessions, request(id, 1))
-    results = [(asked, result(0, high_watermark=6)) for asked in waiting.asked]
+    results = [(asked, result(0, high_watermark=6)) for asked in waiting.selected]
     next = opened(sessions, request(id, 2))
     for response in (waiting.answer(results, 0), waiting.throttled(1)):
         assert (response.error_code, response.session_id) == (InvalidFetchSessionEpoch.code, id)
@@ -323,7 +323,7 @@ def test_a_request_overtaken_by_the_end_of_its_session_is_answered_with_an_error
     sessions = cache(broker)
     id = started(sessions, ("a", 0))
     waiting = opened(sessions, request(id, 1))
-    results = [(asked, result(0, records=b"x")) for asked in waiting.asked]
+    results = [(asked, result(0, records=b"x")) for asked in waiting.selected]
     fetch(sessions, request(id, 2, forget=[("a", 0)]))
     assert waiting.answer(results, 0).error_code == InvalidFetchSessionEpoch.code
 
@@ -332,7 +332,7 @@ def test_a_request_whose_session_is_closed_meanwhile_is_answered(broker: ModuleT
     sessions = cache(broker)
     id = started(sessions, ("a", 0))
     waiting = opened(sessions, request(id, 1))
-    results = [(asked, result(0, records=b"x")) for asked in waiting.asked]
+    results = [(asked, result(0, records=b"x")) for asked in waiting.selected]
     fetch(sessions, request(id, -1))
     assert answered(waiting.answer(results, 0)) == [("a", 0)]
 
@@ -349,11 +349,13 @@ def test_partitions_with_records_go_to_the_end(broker: ModuleType) -> None:
 def test_a_session_keeps_the_order_of_its_first_answer(broker: ModuleType) -> None:
     sessions = cache(broker)
     context = opened(sessions, request(0, 0, *places(3)))
-    id = context.answer([(a, result(a.partition, records=b"x")) for a in reversed(list(context.asked))], 0).session_id
-    assert [a.partition for a in opened(sessions, request(id, 1)).asked] == [2, 1, 0]
+    id = context.answer(
+        [(a, result(a.partition, records=b"x")) for a in reversed(list(context.selected))], 0
+    ).session_id
+    assert [a.partition for a in opened(sessions, request(id, 1)).selected] == [2, 1, 0]
 
 
-def test_neighbours_of_one_topic_are_told_together(broker: ModuleType) -> None:
+def test_adjacent_partitions_of_one_topic_are_sent_together(broker: ModuleType) -> None:
     sessions = cache(broker)
     asked: list[Place] = [("a", 0), ("a", 1), ("b", 0), ("a", 2)]
     response = fetch(sessions, request(0, 0, *asked))
@@ -371,7 +373,7 @@ def test_the_answer_takes_along_the_throttle_time_and_the_endpoints(broker: Modu
 
 def test_a_full_answer_leaves_nothing_out(broker: ModuleType) -> None:
     context = opened(cache(broker), request(0, 0, ("a", 0)))
-    with pytest.raises(AssertionError, match="0 results, 1 asked"):
+    with pytest.raises(AssertionError, match="0 results, 1 selected"):
         context.answer([], 0)
 
 
@@ -424,8 +426,8 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("        if session is None:\n            return FetchContext(error_code=FetchSessionIdNotFound.code)",
      "        if session is None:\n            return FetchContext(error_code=InvalidFetchSessionEpoch.code)",
      test_an_unknown_session_is_an_error),
-    ("if session.by_id != by_id:", "if session.by_id > by_id:", test_a_session_speaks_of_topics_by_name_or_by_id),
-    ("if session.by_id != by_id:", "if session.by_id < by_id:", test_a_session_speaks_of_topics_by_name_or_by_id),
+    ("if session.by_id != by_id:", "if session.by_id > by_id:", test_a_session_names_topics_or_uses_ids),
+    ("if session.by_id != by_id:", "if session.by_id < by_id:", test_a_session_names_topics_or_uses_ids),
     ("if session is not None:\n" "    self._remove(session)",
      "",
      test_a_full_fetch_closes_the_session_it_names),
@@ -444,10 +446,10 @@ MISTAKES: list[tuple[str, str, Rule]] = [
      "        _add_partitions(partitions, request, names, by_id=self.by_id)\n        if self.has_unresolved:\n",
      test_what_is_added_and_forgotten_at_once_is_forgotten),
     ("                asked.update(wanted)\n", "                pass\n",
-     test_a_partition_said_twice_keeps_its_place_and_takes_the_last_word),
+     test_a_repeated_partition_keeps_its_place_and_takes_the_last_value),
     ("                asked.update(wanted)\n",
      "                partitions[key] = partitions.pop(key)\n                asked.update(wanted)\n",
-     test_a_partition_said_twice_keeps_its_place_and_takes_the_last_word),
+     test_a_repeated_partition_keeps_its_place_and_takes_the_last_value),
     ("if not session.partitions:", "if False:", test_a_session_without_partitions_ends),
     ("        if self.has_unresolved:\n", "        if False:\n",
      test_an_unknown_topic_id_stays_and_gets_its_name_later),
@@ -463,9 +465,9 @@ MISTAKES: list[tuple[str, str, Rule]] = [
      test_a_topic_added_before_it_is_known_gets_its_name_later),
     ("by_id and any(not asked.topic for asked in partitions.values())",
      "any(not asked.topic for asked in partitions.values())",
-     test_where_topics_have_names_nobody_asks_for_them),
+     test_where_topics_have_names_they_are_not_requested),
     ("has_unresolved |= by_id and not name", "has_unresolved |= not name",
-     test_where_topics_have_names_nobody_asks_for_them),
+     test_where_topics_have_names_they_are_not_requested),
     ("            asked.note_sent(result)\n", "            pass\n", test_what_the_client_knows_is_left_out),
     ("bool(result.records)", "result.records is not None", test_what_the_client_knows_is_left_out),
     ("session_id = session.id", "session_id = NO_SESSION",
@@ -473,7 +475,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("{asked.key: asked for asked, _ in results}", "dict(sorted((asked.key, asked) for asked, _ in results))",
      test_a_session_keeps_the_order_of_its_first_answer),
     ("            or bool(result.records)\n", "", test_records_errors_replicas_and_divergence_are_news),
-    ("            or result.error_code != NONE\n", "", test_an_error_is_told_each_time),
+    ("            or result.error_code != NONE\n", "", test_an_error_is_reported_each_time),
     ("            or result.preferred_read_replica != -1\n", "", test_records_errors_replicas_and_divergence_are_news),
     ("result.preferred_read_replica != -1", "result.preferred_read_replica > 0",
      test_records_errors_replicas_and_divergence_are_news),
@@ -487,15 +489,15 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("        self.sent_log_start_offset = result.log_start_offset\n", "",
      test_a_moved_high_watermark_or_log_start_is_news_once),
     ("result.high_watermark if result.error_code == NONE else NOTHING_SENT", "result.high_watermark",
-     test_an_error_that_went_away_is_told),
+     test_an_error_that_went_away_is_reported),
     ("result.high_watermark if result.error_code == NONE else NOTHING_SENT", "result.high_watermark",
      test_a_session_that_begins_with_an_error_tells_when_it_goes_away),
     ("            if requested is None:\n", "            if True:\n", test_asking_from_another_offset_is_no_news),
     ("NOTHING_SENT: Final = -1", "NOTHING_SENT: Final = 0", test_a_full_fetch_knows_nothing_yet),
-    ("NOTHING_SENT: Final = -1", "NOTHING_SENT: Final = 5", test_an_error_that_went_away_is_told),
+    ("NOTHING_SENT: Final = -1", "NOTHING_SENT: Final = 5", test_an_error_that_went_away_is_reported),
     ("        self.sent_high_watermark = NOTHING_SENT\n        self.sent_log_start_offset = NOTHING_SENT\n",
      "        self.sent_high_watermark, self.sent_log_start_offset = 5, 0\n",
-     test_an_added_partition_is_told_and_so_is_one_that_was_forgotten_before),
+     test_an_added_partition_is_sent_and_so_is_one_that_was_forgotten_before),
     ("return self._session is not None", "return True", test_a_reader_sees_what_the_client_knows),
     ("session_id=NO_SESSION if session is None else session.id", "session_id=NO_SESSION",
      test_a_throttled_answer_tells_nothing_and_the_session_goes_on),
@@ -511,15 +513,15 @@ MISTAKES: list[tuple[str, str, Rule]] = [
      test_a_request_whose_session_is_closed_meanwhile_is_answered),
     ("partitions[asked.key] = partitions.pop(asked.key)", "pass", test_partitions_with_records_go_to_the_end),
     ("            if result.records:\n", "            if True:\n", test_partitions_with_records_go_to_the_end),
-    ("if asked.key[0] != last:", "if True:", test_neighbours_of_one_topic_are_told_together),
+    ("if asked.key[0] != last:", "if True:", test_adjacent_partitions_of_one_topic_are_sent_together),
     ("if asked.key[0] != last:", "if not topics or topics[-1].topic != asked.topic:",
-     test_neighbours_of_one_topic_are_told_together),
+     test_adjacent_partitions_of_one_topic_are_sent_together),
     ("            throttle_time_ms=throttle_time_ms,\n            session_id=session_id,",
      "            throttle_time_ms=0,\n            session_id=session_id,",
      test_the_answer_takes_along_the_throttle_time_and_the_endpoints),
     ("            node_endpoints=list(node_endpoints),\n", "",
      test_the_answer_takes_along_the_throttle_time_and_the_endpoints),
-    ("len(results) == len(self.asked)", "True",
+    ("len(results) == len(self.selected)", "True",
      test_a_full_answer_leaves_nothing_out),
     (" and log_start_offset == self.sent_log_start_offset", "",
      lambda broker: test_a_client_always_knows_what_the_broker_knows(broker, 0)),

@@ -43,7 +43,7 @@ def acks_all(timeout_ms: int = 20_000) -> ProduceRequest:
 # --- acks=all
 
 
-async def an_acknowledgement_waits_for_who_is_in_sync(directory: Path) -> None:
+async def an_acknowledgement_waits_for_in_sync_replicas(directory: Path) -> None:
     async with leading(directory) as (broker, replica), ClientConnection(broker) as producer:
         await producer.say(acks_all(), 9)
         result = await follow(broker, 0, wait_ms=20_000)
@@ -56,12 +56,12 @@ async def an_acknowledgement_waits_for_who_is_in_sync(directory: Path) -> None:
 
 
 @on_trio
-async def test_an_acknowledgement_waits_for_who_is_in_sync(tmp_path: Path) -> None:
-    await an_acknowledgement_waits_for_who_is_in_sync(tmp_path)
+async def test_an_acknowledgement_waits_for_in_sync_replicas(tmp_path: Path) -> None:
+    await an_acknowledgement_waits_for_in_sync_replicas(tmp_path)
 
 
 @on_trio
-async def test_an_acknowledgement_that_nobody_allows_times_out(tmp_path: Path) -> None:
+async def test_an_acknowledgement_without_replication_times_out(tmp_path: Path) -> None:
     async with leading(tmp_path) as (broker, replica), ClientConnection(broker) as producer:
         await producer.say(acks_all(timeout_ms=10), 9)
         assert (await produced(producer, acks_all()))[0] == RequestTimedOut.code
@@ -102,7 +102,7 @@ async def test_too_few_in_sync_are_refused_before_anything_is_appended(tmp_path:
     await too_few_in_sync_are_refused_before_anything_is_appended(tmp_path)
 
 
-async def too_few_in_sync_afterwards_are_told_so(directory: Path) -> None:
+async def too_few_in_sync_after_the_append_is_an_error(directory: Path) -> None:
     async with leading(directory, min_insync_replicas=2) as (broker, replica), ClientConnection(broker) as producer:
         await producer.say(acks_all(), 9)
         await follow(broker, 0, wait_ms=20_000)
@@ -114,11 +114,11 @@ async def too_few_in_sync_afterwards_are_told_so(directory: Path) -> None:
 
 
 @on_trio
-async def test_too_few_in_sync_afterwards_are_told_so(tmp_path: Path) -> None:
-    await too_few_in_sync_afterwards_are_told_so(tmp_path)
+async def test_too_few_in_sync_after_the_append_is_an_error(tmp_path: Path) -> None:
+    await too_few_in_sync_after_the_append_is_an_error(tmp_path)
 
 
-async def whoever_waits_for_a_leader_that_is_none_any_more_is_sent_away(directory: Path) -> None:
+async def a_request_parked_at_a_deposed_leader_fails(directory: Path) -> None:
     async with leading(directory) as (broker, _), ClientConnection(broker) as producer:
         await producer.say(acks_all(), 9)
         await follow(broker, 0, wait_ms=20_000)
@@ -127,8 +127,8 @@ async def whoever_waits_for_a_leader_that_is_none_any_more_is_sent_away(director
 
 
 @on_trio
-async def test_whoever_waits_for_a_leader_that_is_none_any_more_is_sent_away(tmp_path: Path) -> None:
-    await whoever_waits_for_a_leader_that_is_none_any_more_is_sent_away(tmp_path)
+async def test_a_request_parked_at_a_deposed_leader_fails(tmp_path: Path) -> None:
+    await a_request_parked_at_a_deposed_leader_fails(tmp_path)
 
 
 async def what_an_earlier_reign_wrote_is_not_acknowledged_by_a_later_one(directory: Path) -> None:
@@ -148,7 +148,7 @@ async def test_what_an_earlier_reign_wrote_is_not_acknowledged_by_a_later_one(tm
 
 
 @on_trio
-async def test_acks_1_waits_for_nobody_and_consumers_see_it_later(tmp_path: Path) -> None:
+async def test_acks_1_waits_for_no_follower_and_consumers_see_it_later(tmp_path: Path) -> None:
     async with leading(tmp_path) as (broker, replica), ClientConnection(broker) as producer:
         request = producing("t", 1, acks=1)
         await producer.say(request, 9)
@@ -166,7 +166,7 @@ async def test_acks_1_waits_for_nobody_and_consumers_see_it_later(tmp_path: Path
 
 
 @on_trio
-async def test_who_is_no_replica_is_told_so_and_nothing_is_noted(tmp_path: Path) -> None:
+async def test_a_fetch_of_a_non_replica_is_refused_and_not_noted(tmp_path: Path) -> None:
     """CVE-2018-1288."""
     async with leading(tmp_path) as (broker, replica):
         await filled(broker)
@@ -188,7 +188,7 @@ async def test_a_fetch_of_another_epoch_is_refused_and_nothing_is_noted(tmp_path
 
 
 @on_trio
-async def test_a_follower_whose_log_parts_ways_is_told_where_and_nothing_is_noted(tmp_path: Path) -> None:
+async def test_a_diverged_follower_gets_the_divergence_and_nothing_is_noted(tmp_path: Path) -> None:
     async with leading(tmp_path) as (broker, replica):
         await filled(broker)
         first = replica.leader_epoch
@@ -205,7 +205,7 @@ async def test_a_follower_whose_log_parts_ways_is_told_where_and_nothing_is_note
 
 
 @on_trio
-async def test_a_follower_outside_of_the_log_is_told_so_and_nothing_is_noted(tmp_path: Path) -> None:
+async def test_a_follower_outside_of_the_log_gets_an_error_and_nothing_is_noted(tmp_path: Path) -> None:
     async with leading(tmp_path) as (broker, replica):
         await filled(broker)
         assert (await follow(broker, 11)).error_code == OffsetOutOfRange.code
@@ -315,10 +315,10 @@ PARTITION_MISTAKES = [
 ]
 PARTITION_RULES = [
     too_few_in_sync_are_refused_before_anything_is_appended,
-    an_acknowledgement_waits_for_who_is_in_sync,
+    an_acknowledgement_waits_for_in_sync_replicas,
     what_an_earlier_reign_wrote_is_not_acknowledged_by_a_later_one,
-    whoever_waits_for_a_leader_that_is_none_any_more_is_sent_away,
-    too_few_in_sync_afterwards_are_told_so,
+    a_request_parked_at_a_deposed_leader_fails,
+    too_few_in_sync_after_the_append_is_an_error,
     a_new_leader_does_not_know_at_once_where_its_log_ends,
 ]
 

@@ -218,7 +218,7 @@ async def what_had_no_room_comes_next_time(directory: Path) -> None:
         assert {first, second, *(index for index, size in sizes(response).items() if size)} == set(range(PARTITIONS))
 
 
-async def another_leader_is_told_of_as_long_as_it_is_asked_for(directory: Path) -> None:
+async def another_leader_is_reported_until_the_partition_is_forgotten(directory: Path) -> None:
     async with followed(directory) as (broker, session):
         request = await session.say(FOR_EVER_MS)
         await broker_waits(broker)
@@ -262,7 +262,7 @@ async def who_is_gone_is_watched_for_no_longer_until_it_comes_back(directory: Pa
             assert {len(watchers) for watchers in broker.purgatory._watchers.values()} == {2}
 
 
-async def who_waits_when_a_partition_is_led_anew_is_answered_and_may_ask_for_it(directory: Path) -> None:
+async def a_parked_fetch_is_answered_when_the_leader_gets_a_partition(directory: Path) -> None:
     async with followed(directory) as (broker, session):
         session.leave(2)
         request = await session.say(FOR_EVER_MS)
@@ -313,7 +313,7 @@ RULES: list[Rule] = [
     what_a_round_appends_comes_in_one_answer,
     what_one_fetch_commits_is_acknowledged_by_one_send,
     who_is_gone_is_watched_for_no_longer_until_it_comes_back,
-    who_waits_when_a_partition_is_led_anew_is_answered_and_may_ask_for_it,
+    a_parked_fetch_is_answered_when_the_leader_gets_a_partition,
     what_is_written_between_two_fetches_comes_with_the_next,
     what_is_written_while_a_fetch_waits_answers_it,
     what_goes_wrong_with_a_fetch_that_waits_concerns_its_follower_only,
@@ -321,7 +321,7 @@ RULES: list[Rule] = [
     what_is_written_because_a_follower_has_come_so_far_comes_at_once,
     what_is_written_because_of_a_fetch_that_is_answered_comes_with_the_next,
     what_had_no_room_comes_next_time,
-    another_leader_is_told_of_as_long_as_it_is_asked_for,
+    another_leader_is_reported_until_the_partition_is_forgotten,
     nothing_is_left_of_what_is_forgotten,
 ]
 
@@ -342,12 +342,16 @@ async def test_everything_is_looked_at_once_in_a_while(tmp_path: Path) -> None:
             assert await session.ask(10) == {}
 
 
-HURRIED = who_waits_when_a_partition_is_led_anew_is_answered_and_may_ask_for_it
+HURRIED = a_parked_fetch_is_answered_when_the_leader_gets_a_partition
 
 
 @pytest.mark.parametrize(
     ("right", "wrong"),
-    [("fetch.hurry()", "pass"), ("self._expect(replica.leadership)", "pass"), ("self._expected |= unheard", "pass")],
+    [
+        ("fetch.complete_now()", "pass"),
+        ("self._expect(replica.leadership)", "pass"),
+        ("self._expected |= unheard", "pass"),
+    ],
 )
 def test_a_follower_that_is_not_hurried_is_missed(
     right: str, wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -403,7 +407,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
     ("self._purgatory.unwatch(replica, self)", "pass", nothing_is_left_of_what_is_forgotten),
     ("for key in list(self._replicas):", "for key in ():", nothing_is_left_of_what_is_forgotten),
     (
-        'self._looked = float("-inf")\nfor key in list(self._replicas):\n    self.forget(key)',
+        'self._checked = float("-inf")\nfor key in list(self._replicas):\n    self.forget(key)',
         "for key in list(self._replicas):\n    self.forget(key)",
         who_is_gone_is_watched_for_no_longer_until_it_comes_back,
     ),

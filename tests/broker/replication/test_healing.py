@@ -53,7 +53,7 @@ def test_a_follower_claims_what_is_committed_and_not_what_is_damaged_behind_it()
     assert first_uncommitted_damage((damage(3, 4), damage(9, 11), damage(15, 16)), 10) == damage(9, 11)
 
 
-def test_the_leader_is_asked_first_then_who_is_in_sync_then_all_others_who_are_alive() -> None:
+def test_the_leader_comes_first_then_in_sync_then_live_replicas() -> None:
     made = Partition(
         index=0,
         replicas=(1, 2, 3, 4, 5),
@@ -194,7 +194,7 @@ async def test_three_replicas_that_are_damaged_in_different_places_heal_one_anot
 
 
 @on_cluster
-async def test_what_no_replica_has_is_said_and_refused_and_everything_else_goes_on(
+async def test_unrepairable_damage_is_logged_and_refused_and_all_else_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_cluster(tmp_path, **PATIENT) as cluster:

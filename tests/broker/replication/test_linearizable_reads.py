@@ -329,12 +329,12 @@ RULES = (
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 @on_trio
-async def test_a_read_passes_when_all_who_may_lead_have_followed(rule: Any, tmp_path: Path) -> None:
+async def test_a_read_passes_when_all_possible_leaders_have_followed(rule: Any, tmp_path: Path) -> None:
     await rule(tmp_path)
 
 
 @on_trio
-async def test_a_partition_without_other_replicas_waits_for_nobody(tmp_path: Path) -> None:
+async def test_a_partition_without_other_replicas_commits_at_once(tmp_path: Path) -> None:
     async with running_broker(tmp_path, None, **PATIENT) as broker, ClientConnection(broker) as client:
         await create_alone(broker, TOPIC, **LINEARIZABLE)
         assert offset_in(await client.ask(asking_latest(), 9)) == (NONE, 0)

@@ -183,7 +183,7 @@ async def test_two_of_three_lose_their_memory_at_once_and_nothing_acknowledged_i
 
 
 @on_cluster
-async def test_when_all_lose_their_memory_the_loss_is_what_the_metric_said_and_an_operator_elects(
+async def test_when_all_lose_their_memory_the_loss_equals_the_metric_and_an_operator_elects(
     tmp_path: Path,
 ) -> None:
     async with running_cluster(tmp_path, settings_of=with_memory(tmp_path, 1, 2, 3)) as cluster:
@@ -224,7 +224,7 @@ def appeared(broker: Broker, after: Partition, name: str = "t") -> PartitionChan
     return PartitionChanged(topic_id=topic.topic_id, name=name, index=after.index, before=None, after=after)
 
 
-async def a_replica_in_sync_is_not_made_anew(directory: Path) -> None:
+async def a_replica_in_sync_is_not_recreated(directory: Path) -> None:
     """Whatever the controller is: an empty log must not pass for a complete one."""
     in_memory = f"{directory}/memory"
     async with running_broker(f"{directory}/disk,{in_memory}", trioka_log_dirs_memory=in_memory) as broker:
@@ -251,12 +251,12 @@ async def a_replica_in_sync_is_not_made_anew(directory: Path) -> None:
 
 
 @on_trio
-async def test_a_replica_that_counts_as_in_sync_is_not_made_anew(tmp_path: Path) -> None:
-    await a_replica_in_sync_is_not_made_anew(tmp_path)
+async def test_a_replica_that_counts_as_in_sync_is_not_recreated(tmp_path: Path) -> None:
+    await a_replica_in_sync_is_not_recreated(tmp_path)
 
 
 @on_trio
-async def test_a_replica_is_not_made_anew_while_a_memory_directory_is_offline(tmp_path: Path) -> None:
+async def test_a_replica_is_not_recreated_while_a_memory_directory_is_offline(tmp_path: Path) -> None:
     in_memory = f"{tmp_path}/one,{tmp_path}/two"
     async with running_broker(f"{tmp_path}/disk,{in_memory}", trioka_log_dirs_memory=in_memory) as broker:
         await create_topic(broker, "t", trioka_log_dir_class="memory")
@@ -283,7 +283,7 @@ def test_an_empty_replica_that_passes_for_a_complete_one_is_noticed(
 
     @on_trio
     async def test() -> None:
-        await a_replica_in_sync_is_not_made_anew(tmp_path)
+        await a_replica_in_sync_is_not_recreated(tmp_path)
 
     with pytest.raises(AssertionError):
         test()

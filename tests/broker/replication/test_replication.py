@@ -183,7 +183,7 @@ async def a_replica_moves(cluster: Cluster, a: int, b: int, active: int) -> None
 
 
 @on_trio_patiently
-async def test_a_leader_whose_damage_is_not_committed_gives_way_to_who_is_eligible_and_else_stays(
+async def test_a_leader_with_uncommitted_damage_yields_to_an_eligible_replica_only(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running_cluster(tmp_path, **PATIENT, replica_socket_receive_buffer_bytes=50_000) as cluster:

@@ -42,7 +42,7 @@ NOT_CHECKED = range(12, 16)  # the leader epoch: no checksum covers it
 # What is due ---------------------------------------------------------------------------------------------------------
 
 
-def test_who_was_not_scrubbed_for_the_longest_time_is_next() -> None:
+def test_the_log_with_the_oldest_scrub_is_next() -> None:
     class OpenLog:
         closed = False
 

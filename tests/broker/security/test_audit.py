@@ -224,7 +224,7 @@ def config(kind: int, key: str, value: str | None) -> ConfigRecord:
     return ConfigRecord(resource_type=kind, resource_name="1", name=key, value=value)
 
 
-def test_secret_values_are_hidden_and_others_told(module: ModuleType) -> None:
+def test_secret_values_are_hidden_and_others_shown(module: ModuleType) -> None:
     before = Metadata()
     broker, topic = ConfigResourceType.BROKER, ConfigResourceType.TOPIC
     before.configs.replay(config(broker, "ssl.keystore.password", "old-s3cret"))
@@ -243,7 +243,7 @@ def test_secret_values_are_hidden_and_others_told(module: ModuleType) -> None:
     assert what.endswith("to '5\\nx'")
 
 
-def test_each_kind_of_record_is_told_as_it_was_before(module: ModuleType) -> None:
+def test_each_kind_of_record_is_audited_with_its_former_value(module: ModuleType) -> None:
     before = Metadata()
     rule = rule_record(b"1" * 16, BINDING)
     credential = UserScramCredentialRecord(
@@ -287,16 +287,20 @@ def test_each_kind_of_record_is_told_as_it_was_before(module: ModuleType) -> Non
 
 
 MISTAKES = [
-    ("return key is None or key.type.sensitive", "return key is None", test_secret_values_are_hidden_and_others_told),
-    ("return key is None or key.type.sensitive", "return False", test_secret_values_are_hidden_and_others_told),
-    (within("_is_hidden", "record.name not in known"), "False", test_secret_values_are_hidden_and_others_told),
-    ("yield _of_quota(record, before)", "pass", test_each_kind_of_record_is_told_as_it_was_before),
+    ("return key is None or key.type.sensitive", "return key is None", test_secret_values_are_hidden_and_others_shown),
+    ("return key is None or key.type.sensitive", "return False", test_secret_values_are_hidden_and_others_shown),
+    (within("_is_hidden", "record.name not in known"), "False", test_secret_values_are_hidden_and_others_shown),
+    ("yield _of_quota(record, before)", "pass", test_each_kind_of_record_is_audited_with_its_former_value),
     (
         "before.access.scram(record.name, record.mechanism) is None",
         "True",
-        test_each_kind_of_record_is_told_as_it_was_before,
+        test_each_kind_of_record_is_audited_with_its_former_value,
     ),
-    ("NO_VALUE if record.remove else str(record.value)", "NO_VALUE", test_each_kind_of_record_is_told_as_it_was_before),
+    (
+        "NO_VALUE if record.remove else str(record.value)",
+        "NO_VALUE",
+        test_each_kind_of_record_is_audited_with_its_former_value,
+    ),
 ]
 
 

@@ -136,7 +136,7 @@ async def test_whom_no_rule_allows_anything_is_refused_everything(tmp_path: Path
 
 
 @on_trio
-async def test_without_an_authorizer_nobody_is_refused_anything(tmp_path: Path) -> None:
+async def test_without_an_authorizer_everything_is_allowed(tmp_path: Path) -> None:
     async with running_broker(tmp_path) as broker:
         for key, version in dict(versions()).items():  # in the last version of each
             await broker.create_missing_topics({TOPIC: 1})
@@ -145,7 +145,7 @@ async def test_without_an_authorizer_nobody_is_refused_anything(tmp_path: Path) 
 
 
 @on_trio
-async def test_of_what_everybody_is_told_the_rest_is_left_out(tmp_path: Path) -> None:
+async def test_common_fields_are_left_out(tmp_path: Path) -> None:
     async with guarded_broker(tmp_path) as broker:
         everything = MetadataRequest(
             topics=None, include_cluster_authorized_operations=True, include_topic_authorized_operations=True
@@ -231,7 +231,7 @@ async def test_without_an_authorizer_there_are_no_rules(tmp_path: Path) -> None:
         ({"authorizer_class_name": STANDARD, "allow_everyone_if_no_acl_found": "si"}, "allow.everyone.if.no.acl.found"),
     ],
 )
-def test_what_nobody_can_authorise_by_is_not_started_with(tmp_path: Path, settings: dict[str, str], word: str) -> None:
+def test_invalid_authorizer_settings_are_refused(tmp_path: Path, settings: dict[str, str], word: str) -> None:
     with pytest.raises(ConfigError, match=f"{word}.* must be .*[.]$"):
         new_broker(tmp_path, None, **settings)
 
@@ -289,7 +289,7 @@ async def test_what_may_be_written_is_and_the_rest_is_not(tmp_path: Path) -> Non
 
 
 @on_trio
-async def test_who_wants_no_answer_is_hung_up_on(tmp_path: Path) -> None:
+async def test_a_failed_request_without_a_response_closes_the_connection(tmp_path: Path) -> None:
     async with guarded_broker(tmp_path) as broker:
         assert await ask(broker, producing(acks=0), 9) is None
         transactional = producing(transaction=TRANSACTION, acks=0, producer_id=1, producer_epoch=0, transactional=True)
@@ -317,7 +317,7 @@ async def test_a_client_that_says_it_is_a_broker_reads_nothing(tmp_path: Path) -
 
 
 @on_trio
-async def test_a_new_topics_configuration_is_told_to_whom_may_know_it(tmp_path: Path) -> None:
+async def test_a_new_topics_configuration_needs_the_permission_to_describe_it(tmp_path: Path) -> None:
     async with guarded_broker(tmp_path) as broker:
         await grant(
             broker,

@@ -13,7 +13,7 @@ from trioka.cluster.image_delta import TokenChanged
 from trioka.cluster.security_image import DelegationToken
 from trioka.protocol.sasl.scram import SCRAM_SHA_256, SCRAM_SHA_512
 
-ANN, NOBODY = "User:ann", "User:ANONYMOUS"
+ANN, ANONYMOUS = "User:ann", "User:ANONYMOUS"
 NOW_MS, NOW_S = 1_000_000, 50.0
 
 
@@ -28,17 +28,17 @@ def token(token_id: str = "id", *, owner: str = ANN, expiry_ms: int = NOW_MS + 5
     )
 
 
-def test_only_a_client_that_has_proved_who_it_is_by_itself_may_ask(module: ModuleType) -> None:
+def test_only_a_client_with_its_own_login_may_request_it(module: ModuleType) -> None:
     for protocol, principal, by_token, is_allowed in (
         (SecurityProtocol.PLAINTEXT, ANN, False, False),
-        (SecurityProtocol.PLAINTEXT, NOBODY, False, False),
-        (SecurityProtocol.SSL, NOBODY, False, False),
+        (SecurityProtocol.PLAINTEXT, ANONYMOUS, False, False),
+        (SecurityProtocol.SSL, ANONYMOUS, False, False),
         (SecurityProtocol.SSL, "User:CN=ann", False, True),
         (SecurityProtocol.SASL_PLAINTEXT, ANN, False, True),
         (SecurityProtocol.SASL_SSL, ANN, False, True),
         (None, ANN, False, True),  # forwarded by the node that has the connection
         (None, ANN, True, False),
-        (None, NOBODY, False, False),
+        (None, ANONYMOUS, False, False),
         (SecurityProtocol.SASL_SSL, ANN, True, False),
         (SecurityProtocol.SASL_PLAINTEXT, ANN, True, False),
     ):
@@ -71,14 +71,14 @@ def tokens_of(module: ModuleType, **tokens: DelegationToken) -> Any:
 
 
 def test_sessions_end_with_their_token_and_others_go_on(module: ModuleType) -> None:
-    removed, shortened, past, other, nobody = (Session(each) for each in ("a", "b", "c", "d", None))
+    removed, shortened, past, other, anonymous = (Session(each) for each in ("a", "b", "c", "d", None))
     changes = [
         TokenChanged(token_id="a", after=None),
         TokenChanged(token_id="b", after=token("b")),
         TokenChanged(token_id="c", after=token("c", expiry_ms=NOW_MS - 1)),
     ]
-    tokens_of(module).end_sessions(changes, [removed, shortened, past, other, nobody])
-    assert [each.ends for each in (removed, shortened, past, other, nobody)] == [
+    tokens_of(module).end_sessions(changes, [removed, shortened, past, other, anonymous])
+    assert [each.ends for each in (removed, shortened, past, other, anonymous)] == [
         "now", NOW_S + 5.0, "now", "later", "later",
     ]  # fmt: skip
 
@@ -113,9 +113,9 @@ def test_keys_are_derived_once_and_their_number_is_bounded(module: ModuleType) -
 
 MISTAKES = [
     ("connection.is_token_authenticated or", "False or",
-     test_only_a_client_that_has_proved_who_it_is_by_itself_may_ask),
+     test_only_a_client_with_its_own_login_may_request_it),
     ("is_named or connection.principal != ANONYMOUS", "True",
-     test_only_a_client_that_has_proved_who_it_is_by_itself_may_ask),
+     test_only_a_client_with_its_own_login_may_request_it),
     ("-1 if token is None else ends_at_ms(token) - clock.now_ms()",
      "5 if token is None else ends_at_ms(token) - clock.now_ms()",
      test_sessions_end_with_their_token_and_others_go_on),

@@ -28,7 +28,7 @@ SIZES = [len(each) for each in BATCHES]
 
 def wanted(tier: ModuleType, offset: int = 100, **changes: object) -> object:
     anchor = tier.Anchor(100, None, True)
-    made = tier.Wanted(
+    made = tier.BatchRangeRequest(
         offset=offset, end_offset=1000, max_bytes=10_000, at_least_one=True, anchor=anchor, is_last_data=True
     )
     return made._replace(**changes)

@@ -28,7 +28,7 @@ STEPS_OF_A_COPY = 3  # data, indexes, manifest
 STEPS_OF_A_DELETION = 3  # of manifest, indexes, data
 
 
-class DiesAt:
+class DyingStore:
     """An object store whose broker dies before, or after, the k-th request that concerns a segment."""
 
     def __init__(self, broker: Broker, number: int, *, after: bool) -> None:
@@ -75,7 +75,7 @@ class DiesAt:
         await trio.sleep_forever()
 
 
-class HoldsAt(DiesAt):
+class PausingStore(DyingStore):
     """A broker that stands still before the k-th request, as a stopped process does, and goes on later."""
 
     def __init__(self, broker: Broker, number: int) -> None:
@@ -134,7 +134,7 @@ async def test_a_leader_that_dies_at_a_request_of_a_copy_loses_and_leaves_nothin
         await fill(cluster, 6)
         await until_copied(cluster)
         node = await wait_leader(cluster)
-        dying = DiesAt(cluster[node], number, after=after)
+        dying = DyingStore(cluster[node], number, after=after)
         tier_of(cluster[node]).store = dying  # type: ignore[assignment]
         with trio.move_on_after(5):
             async with trio.open_nursery() as nursery:
@@ -163,7 +163,7 @@ async def test_a_leader_that_dies_at_a_request_of_a_deletion_leaves_nothing(tmp_
         await fill(cluster, 20)
         await until_copied(cluster)
         node = await wait_leader(cluster)
-        dying = DiesAt(cluster[node], 10**6, after=True)
+        dying = DyingStore(cluster[node], 10**6, after=True)
         tier_of(cluster[node]).store = dying  # type: ignore[assignment]
         dying.die_at_deletion(number)
         with trio.move_on_after(20):
@@ -196,7 +196,7 @@ async def test_a_leader_that_stands_still_in_a_copy_and_goes_on_when_it_is_depos
         await until_copied(cluster)
         node = await wait_leader(cluster)
         deposed = cluster[node]
-        held = HoldsAt(deposed, number)
+        held = PausingStore(deposed, number)
         tier_of(deposed).store = held  # type: ignore[assignment]
         await fill(cluster, 6)
         with trio.fail_after(20):

@@ -76,7 +76,7 @@ def test_a_wrong_http_server_is_named(answer: Answer, code: str, sentence: str) 
     assert command("explain", code).code == Exit.OK
 
 
-def test_a_port_where_nobody_listens_and_a_host_that_does_not_exist_are_named() -> None:
+def test_a_closed_port_and_a_host_that_does_not_exist_are_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     refused = command("topics", "list", "-b", f"127.0.0.1:{port}")
@@ -218,7 +218,7 @@ def test_a_broker_that_does_not_know_the_newest_api_versions_is_asked_again_in_t
     assert requested == [ApiVersionsRequest.__versions__.last, 0]
 
 
-def test_a_connection_that_was_closed_is_made_anew_for_the_next_question(at: str) -> None:
+def test_a_closed_connection_is_reopened_for_the_next_request(at: str) -> None:
     connection = connection_to(at)
     assert connection.ask(ApiVersionsRequest(), 0).error_code == 0
     connection.close()

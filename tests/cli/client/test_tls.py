@@ -141,7 +141,7 @@ def test_a_store_that_cannot_be_used_is_one_sentence(properties: Mapping[str, st
     assert "hunter2" not in str(result.value)
 
 
-def test_a_wrong_password_of_a_store_is_said_without_the_password(authority: Authority, home: Path) -> None:
+def test_a_wrong_password_of_a_store_is_reported_without_the_password(authority: Authority, home: Path) -> None:
     p12 = home / "trust.p12"
     _openssl("pkcs12", "-export", "-nokeys", "-in", authority.ca, "-out", p12, "-passout", "pass:changeit")
     stores = {"security.protocol": "SSL", "ssl.truststore.location": p12, "ssl.truststore.password": "hunter2"}
@@ -165,7 +165,7 @@ def test_a_listener_that_wants_a_certificate_gets_one_or_says_so(
     assert "TRK-2007" in with_one.stderr, with_one  # let in; this listener then only closes
 
 
-def test_an_alert_about_versions_is_told_as_one(authority: Authority, server: Path, home: Path) -> None:
+def test_an_alert_about_versions_is_reported_as_one(authority: Authority, server: Path, home: Path) -> None:
     def only_1_3(context: ssl.SSLContext) -> None:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
 
@@ -195,7 +195,7 @@ def test_the_doctor_names_what_is_wrong_with_a_listener(authority: Authority, ho
     assert {row["check"]: row["status"] for row in untrusted.rows}["trust"] == "failed"
 
 
-def test_the_doctor_says_that_a_listener_speaks_no_tls(home: Path) -> None:
+def test_the_doctor_reports_a_listener_without_tls(home: Path) -> None:
     with create_server(("127.0.0.1", 0)) as free:
 
         def hang_up() -> None:

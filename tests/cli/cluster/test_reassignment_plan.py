@@ -37,7 +37,7 @@ def test_the_others_share_what_a_broker_leaves(module: ModuleType) -> None:
     assert Counter(replicas[0] for replicas in plan.values()) == {2: 3, 3: 3}
 
 
-def test_what_nobody_else_can_take_stays_and_does_not_lead(module: ModuleType) -> None:
+def test_a_replica_without_a_target_stays_and_does_not_lead(module: ModuleType) -> None:
     plan = module.drained(placement((1, 2, 3), (2, 1, 3)), racks(1, 2, 3), 1)
     assert list(plan.values()) == [(2, 3, 1), (2, 3, 1)]
 
@@ -88,7 +88,7 @@ MISTAKES = [
     (
         "(*(each for each in replicas if each != broker), broker)",
         "replicas",
-        test_what_nobody_else_can_take_stays_and_does_not_lead,
+        test_a_replica_without_a_target_stays_and_does_not_lead,
     ),
     ("(racks[each] in taken, load[each], each)", "(load[each], each)", test_a_replica_goes_to_a_rack_that_has_none),
     (

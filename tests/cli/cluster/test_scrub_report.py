@@ -45,7 +45,7 @@ def test_a_partition_that_was_not_scrubbed_yet_is_counted() -> None:
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0, "0 s ago"), (59, "59 s ago"), (60, "1 min ago"), (7200, "2 h ago"), (172800, "2 d ago")]
 )
-def test_times_are_said_in_their_largest_unit(seconds: float, words: str) -> None:
+def test_times_are_shown_in_their_largest_unit(seconds: float, words: str) -> None:
     assert ScrubReport(scrubbed_s=((NOW_S - seconds, "a-0"),)).words(NOW_S).endswith(f"a-0: {words}")
 
 
@@ -57,7 +57,7 @@ def test_metrics_are_looked_for_where_the_broker_serves_them() -> None:
     ]
 
 
-def test_where_nobody_answers_nothing_is_said() -> None:
+def test_without_a_response_nothing_is_printed() -> None:
     assert scrub_report.fetch(["127.0.0.1:1", "not an address:x"], timeout_s=1.0) is None
 
 

@@ -65,7 +65,7 @@ def test_partitions_are_chosen_by_topic_or_one_by_one(kafka: Kafka) -> None:
         reset.places(kafka, ["moved:x"])
 
 
-def test_where_to_is_said_once() -> None:
+def test_one_target_is_required() -> None:
     assert target_of({**NOTHING, "to_earliest": True}, NOW) == Target("to_earliest")
     assert target_of({**NOTHING, "to_offset": 0}, NOW) == Target("to_offset", 0)
     assert target_of({**NOTHING, "by_duration": 1000}, NOW) == Target("by_duration", NOW - 1000)
@@ -157,7 +157,7 @@ def test_lag_without_a_name_shows_all_groups(at: str, home: Path) -> None:
     assert "not both" in both.stderr
 
 
-def test_nothing_to_undo_is_said(at: str, home: Path) -> None:
+def test_nothing_to_undo_is_an_error(at: str, home: Path) -> None:
     ended = command("groups", "undo", "nobody", at=at)
     assert ended.code == Exit.NOT_FOUND and "there is nothing to undo for group 'nobody'" in ended.stderr
 

@@ -38,7 +38,7 @@ def test_dev_sets_keys_from_the_environment_and_from_the_command_line(
         assert value_of("log.retention.ms", port) == "1000000"
 
 
-def test_dev_listens_and_advertises_where_it_is_told(tmp_path: Path) -> None:
+def test_dev_listens_and_advertises_as_configured(tmp_path: Path) -> None:
     with dev(tmp_path, "--host", "127.0.0.2", "--advertise", "kafka.example:19092") as (address, message):
         assert address == "kafka.example:19092"
         assert "produce -b kafka.example:19092 orders" in message

@@ -75,7 +75,7 @@ def test_a_password_is_new_once_and_then_kept(module: ModuleType, tmp_path: Path
         assert first.access.password not in shown
 
 
-def test_a_certificate_that_is_about_to_end_is_made_anew(module: ModuleType, tmp_path: Path) -> None:
+def test_a_certificate_that_is_about_to_end_is_recreated(module: ModuleType, tmp_path: Path) -> None:
     def certificate() -> str:
         module.prepare(tmp_path, tls=True, sasl=False)
         return (tmp_path / "server.pem").read_text()
@@ -103,7 +103,7 @@ def test_files_are_private_from_the_first_byte_on(module: ModuleType, tmp_path: 
 
 MISTAKES: list[tuple[str, str, Callable[[ModuleType, Path], None]]] = [
     ("new_password=sasl and kept is None", "new_password=sasl", test_a_password_is_new_once_and_then_kept),
-    ("end_s - time.time() > RENEW_S", "end_s - time.time() > 0", test_a_certificate_that_is_about_to_end_is_made_anew),
+    ("end_s - time.time() > RENEW_S", "end_s - time.time() > 0", test_a_certificate_that_is_about_to_end_is_recreated),
     (
         "os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600",
         "os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644",

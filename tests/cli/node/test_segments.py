@@ -92,7 +92,7 @@ def test_an_index_that_points_nowhere_is_damage(copy: Path) -> None:
     assert ended.code == Exit.UNHEALTHY and "where it is not" in ended.out
 
 
-def test_a_time_index_that_names_a_stranger_is_damage(copy: Path) -> None:
+def test_a_time_index_with_an_unknown_offset_is_damage(copy: Path) -> None:
     index = next(file for file in sorted((copy / "orders-0").glob("*.timeindex")) if file.stat().st_size >= 12)
     data = bytearray(index.read_bytes())
     data[8] ^= 1
@@ -100,6 +100,6 @@ def test_a_time_index_that_names_a_stranger_is_damage(copy: Path) -> None:
     assert "which is not in the segment" in command("segments", "verify", str(copy)).out
 
 
-def test_where_there_is_nothing_it_is_said(tmp_path: Path) -> None:
+def test_an_empty_list_is_reported(tmp_path: Path) -> None:
     assert command("segments", "ls", "--data", str(tmp_path)).code == Exit.NOT_FOUND
     assert command("segments", "dump", "orders:0", "--data", str(tmp_path)).code == Exit.NOT_FOUND

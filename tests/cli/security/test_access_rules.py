@@ -78,12 +78,12 @@ def test_only_the_rules_that_were_shown_are_removed(at: str, home: Path) -> None
         ("quota set producer_byte_rate=1 --user ann --user-defaults", "give --user or --user-defaults"),
     ],
 )
-def test_what_is_said_wrongly_is_told_with_what_would_be_right(at: str, home: Path, line: str, reason: str) -> None:
+def test_a_wrong_argument_is_reported_with_the_right_ones(at: str, home: Path, line: str, reason: str) -> None:
     ended = run(at, line)
     assert ended.code == Exit.USAGE and reason in ended.stderr, ended
 
 
-def test_quotas_of_defaults_and_pairs_are_told_apart(at: str, home: Path) -> None:
+def test_quotas_of_defaults_and_pairs_are_distinct(at: str, home: Path) -> None:
     run(at, "quota set producer_byte_rate=1MiB --user ann --client-id etl")
     run(at, "quota set producer_byte_rate=2KB --user-defaults --client-id etl")
     rows = run(at, "quota list --client-id etl -o json").rows

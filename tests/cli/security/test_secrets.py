@@ -65,7 +65,7 @@ def test_no_secret_of_a_server_properties_is_printed_when_it_is_checked(home: Pa
         assert "planted-" not in message, message
 
 
-def test_no_secret_of_a_running_broker_is_told(home: Path) -> None:
+def test_no_secret_of_a_running_broker_is_returned(home: Path) -> None:
     with Broker(tls=True, sasl=True, ssl_key_password=planted("key")) as broker:
         java = broker.client_config("java")
         password = broker.client_config("kafka-python")["sasl_plain_password"]

@@ -51,7 +51,7 @@ def what_is_silent_says_nothing(module: ModuleType) -> None:
     work.wait("why")
 
 
-def test_on_a_terminal_one_line_changes_and_is_gone_before_anything_else_is_said(
+def test_on_a_terminal_one_line_changes_and_is_gone_before_other_output(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     now = 0.0

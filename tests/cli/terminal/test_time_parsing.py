@@ -43,7 +43,7 @@ def test_what_is_no_length_of_time_is_a_sentence(text: str) -> None:
         ("-1h", NOW - 3_600_000),
     ],
 )
-def test_a_point_in_time_is_read_and_is_utc_unless_told(text: str, ms: int) -> None:
+def test_a_point_in_time_is_utc_without_an_offset(text: str, ms: int) -> None:
     assert parse_moment_ms(text, NOW) == ms
 
 

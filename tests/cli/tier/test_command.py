@@ -114,7 +114,7 @@ def test_lifecycle_rules_are_longer_than_the_retention_of_each_tiered_topic(at: 
     assert orders["Expiration"]["Days"] == 7 + 7
 
 
-def test_a_cluster_without_tiered_topics_is_told_so(tmp_path: Path) -> None:
+def test_a_cluster_without_tiered_topics_is_reported(tmp_path: Path) -> None:
     with broker_at(tmp_path) as address:
         ended = command("tier", "status", at=address)
         assert ended.code == Exit.NOT_FOUND and "no topic of this cluster is tiered" in ended.stderr

@@ -85,7 +85,7 @@ def commit(at: str, group: str, **offsets: int) -> None:
         consumer.close()
 
 
-class Burnt(NamedTuple):
+class LostCluster(NamedTuple):
     store: Path
     records: dict[int, tuple[Any, ...]]  # of orders-0
     tiered_end: int
@@ -94,7 +94,7 @@ class Burnt(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def burnt(tmp_path_factory: pytest.TempPathFactory) -> Burnt:
+def lost_cluster(tmp_path_factory: pytest.TempPathFactory) -> LostCluster:
     """The object store of a cluster with topics, settings and groups, whose directory is deleted."""
     store, data = tmp_path_factory.mktemp("store"), tmp_path_factory.mktemp("node")
     with broker_in_thread(data, None, **SETTINGS, trioka_tier_url=f"file://{store}") as broker:
@@ -125,7 +125,7 @@ def burnt(tmp_path_factory: pytest.TempPathFactory) -> Burnt:
         image, cluster_id = broker.metadata.copy(), broker.cluster_id
     shutil.rmtree(data)
     assert len(records) == RECORDS and 0 < tiered < RECORDS
-    return Burnt(store, records, tiered, image, cluster_id)
+    return LostCluster(store, records, tiered, image, cluster_id)
 
 
 def copied_end(at: str, topic: str, closed: int) -> int | None:
@@ -150,8 +150,8 @@ def decide_late(at: str) -> None:
 
 
 @pytest.fixture
-def store(burnt: Burnt, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(burnt.store, tmp_path / "bucket"))
+def store(lost_cluster: LostCluster, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(lost_cluster.store, tmp_path / "bucket"))
 
 
 def restored(store: Path, data: Path, *more: str) -> Ended:
@@ -162,45 +162,47 @@ def files(folder: Path) -> set[Path]:
     return set(folder.rglob("*"))
 
 
-def test_the_plan_says_what_is_lost_and_writes_nothing(burnt: Burnt, store: Path, tmp_path: Path) -> None:
+def test_the_plan_says_what_is_lost_and_writes_nothing(lost_cluster: LostCluster, store: Path, tmp_path: Path) -> None:
     before = files(store)
     ended = restored(store, tmp_path / "new", "--plan")
     assert ended.code == Exit.OK, ended.stderr
     rows = {(row["topic"], row["partition"]): row for row in ended.rows}
     orders, plain = rows["orders", 0], rows["plain", 0]
-    assert (orders["start_offset"], orders["end_offset"], orders["holes"]) == (0, burnt.tiered_end, [])
-    assert orders["lost"] == f"from {burnt.tiered_end} on"
+    assert (orders["start_offset"], orders["end_offset"], orders["holes"]) == (0, lost_cluster.tiered_end, [])
+    assert orders["lost"] == f"from {lost_cluster.tiered_end} on"
     assert plain["back"] == "empty" and plain["lost"] == "from 0 on"
-    assert f"group fast, orders-0: {RECORDS} becomes {burnt.tiered_end}" in ended.stderr
+    assert f"group fast, orders-0: {RECORDS} becomes {lost_cluster.tiered_end}" in ended.stderr
     assert "group fast, plain-0: 2 becomes 0" in ended.stderr
     assert files(store) == before and not (tmp_path / "new").exists()
 
 
-def test_a_cluster_comes_back_from_the_object_store_alone(burnt: Burnt, store: Path, tmp_path: Path) -> None:
+def test_a_cluster_comes_back_from_the_object_store_alone(
+    lost_cluster: LostCluster, store: Path, tmp_path: Path
+) -> None:
     data = tmp_path / "new"
     data.mkdir()  # an empty directory is replaced
     ended = restored(store, data, "--yes")
     assert ended.code == Exit.OK, ended.stderr
     assert "trioka.tier.incarnation=2" in ended.stderr
-    assert (store / incarnation_key(burnt.cluster_id, 2)).exists()
+    assert (store / incarnation_key(lost_cluster.cluster_id, 2)).exists()
     more = {"trioka_tier_url": f"file://{store}", "trioka_tier_incarnation": 2}
     for _ in range(2):  # a restored node may be restarted
         with broker_in_thread(data, None, **SETTINGS, **more) as broker:
-            at, image, old = address(broker), broker.metadata, burnt.image
-            assert broker.cluster_id == burnt.cluster_id
+            at, image, old = address(broker), broker.metadata, lost_cluster.image
+            assert broker.cluster_id == lost_cluster.cluster_id
             assert {t.name: t.topic_id for t in image.topics} == {t.name: t.topic_id for t in old.topics}
             assert (image.configs, image.quotas, image.access) == (old.configs, old.quotas, old.access)
             assert image.features == old.features
             found = read(at, "orders")
-            assert {offset: found[offset] for offset in range(burnt.tiered_end)} == {
-                offset: burnt.records[offset] for offset in range(burnt.tiered_end)
+            assert {offset: found[offset] for offset in range(lost_cluster.tiered_end)} == {
+                offset: lost_cluster.records[offset] for offset in range(lost_cluster.tiered_end)
             }
             assert committed(at, "reader") == {"orders": 4}
-            assert committed(at, "fast") == {"orders": burnt.tiered_end, "plain": 0}
+            assert committed(at, "fast") == {"orders": lost_cluster.tiered_end, "plain": 0}
             end = max(found, default=-1) + 1
             done("produce", "orders", at=at, stdin=b"behind" + b"y" * 900 + b"\n")
             assert read(at, "orders")[end][2] == b"behind" + b"y" * 900
-    assert end == burnt.tiered_end + 1
+    assert end == lost_cluster.tiered_end + 1
 
 
 def test_a_transaction_whose_end_was_not_copied_is_listed_and_aborted(store: Path, tmp_path: Path) -> None:
@@ -243,7 +245,9 @@ def test_the_old_cluster_stops_copying_when_another_one_is_restored(tmp_path: Pa
         assert files(store) == objects and copied_end(at, "orders", before) == before
 
 
-def test_a_segment_whose_objects_are_gone_is_a_hole_that_is_listed(burnt: Burnt, store: Path, tmp_path: Path) -> None:
+def test_a_segment_whose_objects_are_gone_is_a_hole_that_is_listed(
+    lost_cluster: LostCluster, store: Path, tmp_path: Path
+) -> None:
     gone = sorted(store.glob("orders-*/0/*.log"))[2]
     gone.unlink()
     ended = restored(store, tmp_path / "new", "--yes")
@@ -254,7 +258,7 @@ def test_a_segment_whose_objects_are_gone_is_a_hole_that_is_listed(burnt: Burnt,
     more = {"trioka_tier_url": f"file://{store}", "trioka_tier_incarnation": 2}
     with broker_in_thread(tmp_path / "new", None, **SETTINGS, **more) as broker:
         found = read(address(broker), "orders")
-    kept = {offset: record for offset, record in burnt.records.items() if offset < burnt.tiered_end}
+    kept = {offset: record for offset, record in lost_cluster.records.items() if offset < lost_cluster.tiered_end}
     assert found == {offset: record for offset, record in kept.items() if not start <= offset < end}
 
 
@@ -281,13 +285,13 @@ def test_a_restored_cluster_can_be_restored_again(store: Path, tmp_path: Path) -
         assert committed(at, "reader") == {"orders": 7}
 
 
-def test_what_cannot_be_restored_is_said_in_a_sentence(burnt: Burnt, store: Path, tmp_path: Path) -> None:
+def test_an_impossible_restore_is_one_sentence(lost_cluster: LostCluster, store: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("x")
     full = restored(store, tmp_path / "full", "--yes")
     assert full.code == Exit.NOT_FOUND and "is not empty" in full.stderr
     other = restored(store, tmp_path / "new", "--cluster-id", "other", "--plan")
-    assert other.code == Exit.NOT_FOUND and f"only of {burnt.cluster_id}" in other.stderr
+    assert other.code == Exit.NOT_FOUND and f"only of {lost_cluster.cluster_id}" in other.stderr
     for copy in store.glob("_trioka/*/metadata/*.checkpoint"):
         copy.write_bytes(copy.read_bytes()[:-10])
     damaged = restored(store, tmp_path / "new", "--plan")

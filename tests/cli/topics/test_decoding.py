@@ -146,7 +146,7 @@ def test_a_schema_that_makes_no_sense_is_one_sentence(
     assert said in ended.stderr and ended.stderr.startswith("error: ") and "Traceback" not in ended.stderr
 
 
-def test_without_the_libraries_it_is_said_what_to_install(
+def test_without_the_libraries_the_error_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, schemas: dict[str, str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "fastavro", None)

@@ -23,7 +23,7 @@ def test_a_topic_is_created_listed_described_and_deleted(at: str) -> None:
     assert "life" not in command("topics", "list", "-o", "name", at=at).out.split()
 
 
-def test_a_topic_that_exists_is_an_error_unless_told_otherwise(at: str) -> None:
+def test_a_topic_that_exists_is_an_error_by_default(at: str) -> None:
     assert command("topics", "create", "twice", at=at).code == Exit.OK
     again = command("topics", "create", "twice", at=at)
     assert again.code == Exit.EXISTS and "TRK-1036 TOPIC_ALREADY_EXISTS" in again.stderr

@@ -73,23 +73,23 @@ def test_a_broker_answers_even_if_another_one_of_the_list_does_not(tmp_path: Pat
         reach(f"{unused()},{host}:{port}")
 
 
-def test_a_port_where_nobody_listens_is_one_sentence() -> None:
+def test_a_closed_port_is_one_sentence() -> None:
     with pytest.raises(Unreachable, match=r"^No broker answers: 127\.0\.0\.1:\d+ refuses connections\. Is it"):
         reach(unused())
 
 
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", b"\0\0\0\4abcd", b"\0\0\0\5\0\0\0\1\0"])
-def test_somebody_who_does_not_speak_kafka_is_one_sentence(answer: bytes) -> None:
+def test_another_protocol_is_one_sentence(answer: bytes) -> None:
     with listening(answer) as address, pytest.raises(Unreachable, match="does not speak Kafka in plain text"):
         reach(address)
 
 
-def test_somebody_who_is_silent_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_server_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bootstrap, "REACH_TIMEOUT_SECONDS", 0.1)
     with listening(None) as address, pytest.raises(Unreachable, match=r"is silent for 0\.1 s"):
         reach(address)
 
 
-def test_behind_tls_it_is_enough_that_somebody_listens() -> None:
+def test_behind_tls_an_open_port_is_enough() -> None:
     with listening(None) as address:
         reach(address, is_plain=False)

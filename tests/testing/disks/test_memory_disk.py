@@ -334,7 +334,7 @@ def test_a_bit_flips_at_rest_and_stays_flipped() -> None:
     assert contents(disk, CrashModel.ORDERED_PREFIX) == {b"acc"}
 
 
-def test_somebody_can_be_told_of_each_operation_before_it_happens() -> None:
+def test_a_hook_is_called_before_each_operation() -> None:
     disk = MemoryDisk({"/f": b""})
     result: list[tuple[str, bytes]] = []
 
