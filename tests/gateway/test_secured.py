@@ -3,6 +3,7 @@
 import base64
 import ssl
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import grpc
 import pytest
 from security.tokens import AUDIENCE, ISSUER, claims, key_set, other_rsa_key
 from security.tokens import signed as signed_token
-from support.certificates import authority, signed
+from support.certificates import Identity, authority, signed
 from support.gateway import GatewayUnderTest
 from support.gateway_calls import TIMEOUT_S, Stream, failing, produce
 
@@ -174,6 +175,45 @@ def test_a_client_without_a_certificate_is_refused_where_one_is_wanted(broker: B
         assert raised.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
         with grpc.secure_channel(address, with_one) as channel:
             assert LogServiceStub(channel).Produce(produce(name, b"x"), timeout=TIMEOUT_S).positions
+
+
+def test_a_certificate_that_is_replaced_is_used_for_new_connections(broker: Broker, tmp_path: Path) -> None:
+    """Of gRPC and of HTTP; a file that cannot be used changes nothing."""
+    old, new = authority("CN=old"), authority("CN=new")
+    server = signed(old).write(tmp_path / "server.pem")
+    words = ["--override", "tls.reload.interval.ms=100", "--log-level", "info", "--log-format", "json"]
+    for key in ("certificate", "key"):
+        words += ["--override", f"tls.{key}.file={server}"]
+    name = broker.create_topic("reloaded", 1)
+
+    def is_trusted(root: Identity, gateway: GatewayUnderTest) -> tuple[bool, bool]:
+        """By gRPC, and by HTTP."""
+        address = f"localhost:{gateway.grpc.rpartition(':')[2]}"
+        credentials = grpc.ssl_channel_credentials(root.chain_pem.encode())
+        option = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.secure_channel(address, credentials, options=option) as channel:
+            try:
+                by_grpc = bool(LogServiceStub(channel).Produce(produce(name, b"x"), timeout=TIMEOUT_S).positions)
+            except grpc.RpcError:
+                by_grpc = False
+        context = ssl.create_default_context(cadata=root.chain_pem)
+        try:
+            port = gateway.addresses["HTTP"].rpartition(":")[2]
+            with urllib.request.urlopen(f"https://localhost:{port}/topics", timeout=TIMEOUT_S, context=context):
+                return by_grpc, True
+        except urllib.error.URLError:
+            return by_grpc, False
+
+    with GatewayUnderTest(broker.bootstrap_servers, *words) as gateway:
+        assert is_trusted(old, gateway) == (True, True)
+        server.write_text("no certificate")
+        time.sleep(0.3)
+        assert is_trusted(old, gateway) == (True, True)
+        signed(new).write(server)
+        deadline = time.monotonic() + TIMEOUT_S
+        while is_trusted(new, gateway) != (True, True):
+            assert time.monotonic() < deadline
+        assert is_trusted(old, gateway) == (False, False)
 
 
 def test_users_beyond_the_limit_take_the_place_of_idle_ones(secured: Broker, password: str, tmp_path: Path) -> None:
