@@ -22,6 +22,7 @@ class FetchedPartition(NamedTuple):
     log_start_offset: int
     data: memoryview
     aborted: Sequence[Aborted] | None  # None for read_uncommitted
+    preferred_replica: int  # where a reader of this rack reads on; -1 for here
 
 
 async def fetch(
@@ -33,8 +34,10 @@ async def fetch(
     max_wait_ms: int,
     max_bytes: int,
     timeout_s: float,
+    rack: str = "",
 ) -> list[FetchedPartition]:
-    """The broker waits for records up to `max_wait_ms`. A first batch above `max_bytes` comes whole."""
+    """The broker waits for records up to `max_wait_ms`. A first batch above `max_bytes` comes whole. With a rack, a
+    leader may name a replica there instead of records."""
     kind = FetchRequest.Topic
     partitions = [
         kind.Partition(partition=each, fetch_offset=position, partition_max_bytes=max_bytes)
@@ -50,6 +53,7 @@ async def fetch(
         min_bytes=1,
         max_bytes=max_bytes,
         isolation_level=isolation,
+        rack_id=rack,
         topics=[named],
     )
     response = await connection.request(request, timeout_s=timeout_s + max_wait_ms / 1000, version=version)
@@ -75,4 +79,5 @@ def _partition(topic: TopicMetadata, answer: Any, isolation: int) -> FetchedPart
         answer.log_start_offset,
         EMPTY if data is None else memoryview(data),
         aborted,
+        answer.preferred_read_replica,
     )

@@ -12,13 +12,13 @@ from trioka.protocol import errors
 from trioka.protocol.record import Record
 
 from ..failures import Refused
-from ..kafka.cluster import EARLIEST, LATEST, Cluster
+from ..kafka.cluster import EARLIEST, LATEST, Cluster, TopicMetadata
 from ..partitioner import partition_of_key
 from ..v1 import log_pb2
 from .batches import records_from, seen_batches
 from .fetch import FetchedPartition, fetch
 from .messages import record_message
-from .positions import check_consistency, isolation_of
+from .positions import check_consistency, isolation_of, rack_of
 
 ONE_BATCH_BYTES: Final = 1
 SCAN_FETCH_BYTES: Final = 1024 * 1024
@@ -34,6 +34,7 @@ class Reading:
         self._cluster = cluster
         self._request = request
         self._isolation = isolation_of(request.consistency)
+        self._rack = rack_of(cluster, request.consistency)
         self._partition = 0
         self._scanned_bytes = 0
 
@@ -74,27 +75,57 @@ class Reading:
 
     async def _fetch(self, position: int, max_bytes: int) -> FetchedPartition:
         async def attempt(fresh: bool) -> FetchedPartition:
-            node = await self._cluster.leader(self._request.topic, self._partition, fresh=fresh)
+            leader = await self._cluster.leader(self._request.topic, self._partition, fresh=fresh)
             topic = await self._cluster.topic(self._request.topic)
-            connection = await self._cluster.connection(node)
-            try:
-                (fetched,) = await fetch(
-                    connection,
-                    topic,
-                    {self._partition: position},
-                    isolation=self._isolation,
-                    max_wait_ms=0,
-                    max_bytes=max_bytes,
-                    timeout_s=self._cluster.timeout_s,
-                )
-                if fetched.error is not None:
-                    raise fetched.error
-            except (errors.UnknownTopicId, errors.InconsistentTopicId):
-                # The topic was created again since its metadata was requested.
-                raise errors.NotLeaderOrFollower(f"the metadata of topic {topic.name!r} is stale") from None
-            return fetched
+            if self._rack:
+                fetched = await self._fetch_near(topic, position, max_bytes, leader)
+                if fetched is not None:
+                    return fetched
+            return await self._fetch_from(leader, topic, position, max_bytes)
 
         return await self._cluster.retrying(attempt)
+
+    async def _fetch_near(
+        self, topic: TopicMetadata, position: int, max_bytes: int, leader: int
+    ) -> FetchedPartition | None:
+        """From the replica in the gateway's rack, or from the leader if it names none. None if that replica does not
+        have it."""
+        cluster, partition = self._cluster, self._partition
+        node = cluster.nearest(topic.name, partition)
+        if node is None:
+            fetched = await self._fetch_from(leader, topic, position, max_bytes, rack=self._rack)
+            if fetched.preferred_replica < 0:
+                return fetched
+            node = fetched.preferred_replica
+            cluster.use_nearest(topic.name, partition, node)
+        try:
+            fetched = await self._fetch_from(node, topic, position, max_bytes, rack=self._rack)
+        except errors.KafkaError:
+            cluster.forget_nearest(topic.name, [partition])
+            return None
+        return fetched if fetched.data else None
+
+    async def _fetch_from(
+        self, node: int, topic: TopicMetadata, position: int, max_bytes: int, *, rack: str = ""
+    ) -> FetchedPartition:
+        connection = await self._cluster.connection(node)
+        try:
+            (fetched,) = await fetch(
+                connection,
+                topic,
+                {self._partition: position},
+                isolation=self._isolation,
+                max_wait_ms=0,
+                max_bytes=max_bytes,
+                timeout_s=self._cluster.timeout_s,
+                rack=rack,
+            )
+            if fetched.error is not None:
+                raise fetched.error
+        except (errors.UnknownTopicId, errors.InconsistentTopicId):
+            # The topic was created again since its metadata was requested.
+            raise errors.NotLeaderOrFollower(f"the metadata of topic {topic.name!r} is stale") from None
+        return fetched
 
     async def _at_offset(self, offset: int) -> tuple[Record, int]:
         try:
