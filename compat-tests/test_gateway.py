@@ -285,8 +285,8 @@ def test_grpcurl_passes_every_kind_of_call(gateway: Gateway) -> None:
     stream = [{"id": str(each), "request": {**topic, "records": [record]}} for each in (3, 4)]
     named = {**topic, "records": [record], "producer": {"name": "grpcurl", "sequence": "1"}}
     join = [{"join": {**group, "topics": ["grpcurl"], "autoCommit": True}}, {"credit": 1}]
-    results = [
-        ("AdminService/CreateTopic", [{**topic, "partitions": 1}], "topicId"),
+    results: list[tuple[str, list[Any], str]] = [
+        ("AdminService/CreateTopic", [{**topic, "partitions": 1}], "topic_id"),
         ("LogService/Produce", [{**topic, "records": [record]}], "positions"),
         ("LogService/Produce", [named], "positions"),
         ("LogService/Produce", [named], '"duplicate": true'),
@@ -297,7 +297,7 @@ def test_grpcurl_passes_every_kind_of_call(gateway: Gateway) -> None:
         ("LogService/Read", [{**topic, "latestOfKey": "aw=="}], "aGk="),
         ("LogService/Subscribe", join, ""),
         ("AdminService/ListTopics", [{}], "grpcurl"),
-        ("AdminService/DescribeTopic", [topic], "inSyncReplicas"),
+        ("AdminService/DescribeTopic", [topic], "in_sync_replicas"),
         ("AdminService/ListOffsets", [topic], '"end"'),
         ("AdminService/CommitGroupOffsets", [{"group": "curled", "offsets": [{**place, "offset": 1}]}], "{"),
         ("AdminService/ListGroups", [{}], "curled"),

@@ -35,7 +35,7 @@ try:
     from schema_registry.client import SchemaRegistryClient as OtherClient
     from schema_registry.client.schema import AvroSchema as OtherAvro
     from schema_registry.client.schema import JsonSchema as OtherJson
-    from schema_registry.serializers.message_serializer import AvroMessageSerializer
+    from schema_registry.serializers.message_serializer import AvroMessageSerializer, JsonMessageSerializer
 
     MISSING = None
 except ImportError as error:
@@ -193,7 +193,15 @@ def test_python_schema_registry_client_registers_evolves_and_reads(kafka: Broker
     serializer = AvroMessageSerializer(client)
     data = serializer.encode_record_with_schema("other", second, {"id": 1, "note": "x"})
     assert serializer.decode_message(through(kafka, "other", data)) == {"id": 1, "note": "x"}
-    client.register("other-json", OtherJson('{"type":"object"}'))
+    by_json = JsonMessageSerializer(client)
+    kafka.create_topic("other-json")
+    for form in (
+        '{"type":"object","properties":{"id":{"type":"integer"}},"additionalProperties":false}',
+        '{"type":"object","properties":{"id":{"type":"integer"},"note":{"type":"string"}},"additionalProperties":false}',
+    ):
+        data = by_json.encode_record_with_schema("other-json", OtherJson(form), {"id": 1})
+    assert by_json.decode_message(through(kafka, "other-json", data)) == {"id": 1}
+    assert client.get_versions("other-json") == [1, 2]
     assert client.get_by_id(number) is not None
     assert client.delete_version("other", 1) == 1
     assert client.delete_subject("other") == [2]
@@ -217,6 +225,11 @@ def test_franz_go_registers_evolves_and_deletes() -> None:
         "1 3",
         "[1] [1]",
         "[0 0 0 0 1]",
+        *(
+            " ".join(f"{version} {form} [{{{name} part-{form} 1}}]" for version in (1, 2, 2)) + " [1 2]"
+            for form, name in (("AVRO", "n.Part"), ("JSON", "http://n/part.json"), ("PROTOBUF", "part.proto"))
+        ),
+        "2.5 [10 0]",
     ]
 
 
@@ -257,4 +270,4 @@ def node_descriptors() -> bytes:
         if name == MAIN:
             descriptor.name = "shop/order.proto"
         found.file.append(descriptor)
-    return found.SerializeToString()
+    return bytes(found.SerializeToString())

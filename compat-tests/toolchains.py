@@ -64,17 +64,18 @@ def go_program(name: str) -> Command:
     return [_built(f"{name}-{_digest(files)}", build) / name]
 
 
+@functools.cache
 def kafkajs() -> tuple[Command, dict[str, str]]:
     """KafkaJS from its pinned packages: a command, and the environment that it needs."""
     return _node_program("kafkajs")
 
 
+@functools.cache
 def node_registry() -> tuple[Command, dict[str, str]]:
     """The two clients of schema registries, likewise."""
     return _node_program("node-registry")
 
 
-@functools.cache
 def _node_program(name: str) -> tuple[Command, dict[str, str]]:
     node, npm = _tool("node", "--version", OLDEST_NODE), _tool("npm", "--version", (7, 0))
     home = CLIENTS / name

@@ -9,8 +9,8 @@
 
 Nodes have the numbers 1, 2, 3 …; each is broker and controller. They run in one thread of this process, with sockets on
 loopback and data in memory, and everything is removed at the end of the block. Timeouts are short: a lost node is
-detected after one or two seconds. `racks` are the racks of the nodes, in their order. Any other keyword is a key of
-server.properties, for all nodes, with underscores for dots. Faults by API, storms and the clock are those of `Broker`;
+detected after one or two seconds. A keyword is a key of server.properties, for all nodes, with underscores for dots;
+`broker_rack` may be a list with the rack of each node. Faults by API, storms and the clock are those of `Broker`;
 methods for one node take its number.
 
 Every method blocks until it is done. Those that look up something in the cluster wait for it, and raise a TimeoutError
@@ -40,12 +40,15 @@ REASONS: Final = 8  # listed in an error; more would not be read
 
 
 class Cluster(ApiFaults, TopicCalls):
-    def __init__(self, nodes: int = 3, *, racks: Sequence[str] = (), **configs: object) -> None:
+    def __init__(self, nodes: int = 3, **configs: object) -> None:
         if not 1 <= nodes <= MOST_NODES:
             raise ValueError(f"nodes={nodes}: a cluster under test has 1 to {MOST_NODES}")
-        if racks and len(racks) != nodes:
-            raise ValueError(f"racks={list(racks)}: there are {nodes} nodes, and each has a rack")
-        self._racks = racks
+        rack = configs.get("broker_rack")
+        self._racks: Sequence[str] = rack if isinstance(rack, list | tuple) else ()
+        if self._racks:
+            del configs["broker_rack"]
+            if len(self._racks) != nodes:
+                raise ValueError(f"broker_rack={list(self._racks)}: there are {nodes} nodes, and each has a rack")
         self.numbers = range(1, nodes + 1)
         self._settings = keys_of(configs)
         self._folder: str | None = None

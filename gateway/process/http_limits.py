@@ -14,7 +14,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD_BYTES: Final = 64 * 1024  # behind the first piece that is received
-RECEIVE_S: Final = 30.0  # for a head, and for each piece of a body
+RECEIVE_S: Final = 30.0  # for a head, and for a body beside the time of its bytes
+MIN_BYTES_PER_S: Final = 64 * 1024  # of a body
 
 
 class BodyRefused(Exception):
@@ -121,6 +122,7 @@ class _Body:
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
+        self._deadline = asyncio.get_running_loop().time() + RECEIVE_S
         self._is_complete = False
         self.size = 0
 
@@ -128,10 +130,12 @@ class _Body:
         if self._is_complete:
             return await self._receive()  # the end of the connection
         try:
-            async with asyncio.timeout(RECEIVE_S):
+            async with asyncio.timeout_at(self._deadline + self.size / MIN_BYTES_PER_S):
                 message = await self._receive()
         except TimeoutError:
-            sentence = f"Nothing of the body came for {RECEIVE_S:g} s."
+            sentence = (
+                f"The body comes too slowly: it has {RECEIVE_S:g} s and a second for each {MIN_BYTES_PER_S} bytes."
+            )
             raise BodyRefused(HTTPStatus.REQUEST_TIMEOUT, sentence) from None
         self.size += len(message.get("body", b""))
         self._is_complete = not message.get("more_body", False)

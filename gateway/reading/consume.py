@@ -19,7 +19,7 @@ from trioka.protocol.errors import KafkaError
 from ..failures import Refused
 from ..kafka.cluster import FIRST_PAUSE_S, LATEST, MAX_PAUSE_S, STALE, Cluster, TopicMetadata
 from ..v1 import log_pb2, types_pb2
-from .fetch import FetchedPartition, fetch
+from .fetch import GONE_S, FetchedPartition, fetch
 from .messages import MessageBuilder
 from .positions import check_consistency, chosen_partitions, isolation_of, rack_of, start_positions
 
@@ -66,6 +66,7 @@ class Consumption:
         self._active = 0  # readers whose end the queue has not brought yet
         self._undelivered = 0  # messages that are made and not yet sent
         self._last_success = time.monotonic()
+        self._empty_since: dict[int, float] = {}  # responses of partitions that ought to have records
         self._drained = asyncio.Event()
 
     def drain(self) -> None:
@@ -174,6 +175,8 @@ class Consumption:
                 )
                 served = {each.partition for each in response if each.data}
                 for fetched in response:
+                    if fetched.preferred_replica >= 0:
+                        continue  # no records, wherever the end is
                     if fetched.error is None:
                         await self._put(fetched, is_response_empty=not served)
                     elif fetched.error.code in STALE or self._is_near(topic, node, fetched.partition):
@@ -210,7 +213,7 @@ class Consumption:
         """Whether a partition is read elsewhere from now on: the leader has named a replica, or has to do so again."""
         must_move = False
         for fetched in response:
-            if fetched.preferred_replica >= 0 and fetched.error is None:
+            if fetched.preferred_replica >= 0:
                 self._cluster.use_nearest(topic.name, fetched.partition, fetched.preferred_replica)
                 must_move = True
             elif self._is_near(topic, node, fetched.partition):
@@ -240,7 +243,9 @@ class Consumption:
                 await self._queue.put(message)
             if self._builder.is_full:
                 return
-        if end is not None and is_response_empty and fetched.high_watermark >= end:
+        if end is None or not is_response_empty or fetched.high_watermark < end:
+            self._empty_since.pop(partition, None)
+        elif time.monotonic() - self._empty_since.setdefault(partition, time.monotonic()) > GONE_S:
             self._positions[partition] = end  # what was there is gone, by compaction: nothing more can come
 
 

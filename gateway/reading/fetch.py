@@ -11,6 +11,7 @@ from ..kafka.cluster import CONSUMER, READ_COMMITTED, TopicMetadata
 from ..kafka.connection import Connection
 from .batches import Aborted
 
+GONE_S: Final = 5.0  # responses without records that ought to have some: they are gone, and nothing is slow
 BY_ID: Final = 13  # the first version that names topics by id
 EMPTY: Final = memoryview(b"")
 
@@ -23,6 +24,7 @@ class FetchedPartition(NamedTuple):
     data: memoryview
     aborted: Sequence[Aborted] | None  # None for read_uncommitted
     preferred_replica: int  # where a reader of this rack reads on; -1 for here
+    visible_end: int  # the high watermark, or for read_committed the last stable offset
 
 
 async def fetch(
@@ -72,6 +74,7 @@ def _partition(topic: TopicMetadata, answer: Any, isolation: int) -> FetchedPart
     if isolation == READ_COMMITTED:
         aborted = [Aborted(each.producer_id, each.first_offset) for each in answer.aborted_transactions or ()]
     data = answer.records
+    visible_end = answer.last_stable_offset if isolation == READ_COMMITTED else answer.high_watermark
     return FetchedPartition(
         answer.partition_index,
         error,
@@ -80,4 +83,5 @@ def _partition(topic: TopicMetadata, answer: Any, isolation: int) -> FetchedPart
         EMPTY if data is None else memoryview(data),
         aborted,
         answer.preferred_read_replica,
+        visible_end,
     )

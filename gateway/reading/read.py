@@ -4,6 +4,8 @@ A Fetch with a limit of one byte brings exactly one batch. Kafka has no index of
 searched for backwards, in ranges of offsets that double, up to `MAX_SCAN_BYTES`.
 """
 
+import asyncio
+import time
 from typing import Final
 
 import grpc
@@ -16,7 +18,7 @@ from ..kafka.cluster import EARLIEST, LATEST, Cluster, TopicMetadata
 from ..partitioner import partition_of_key
 from ..v1 import log_pb2
 from .batches import records_from, seen_batches
-from .fetch import FetchedPartition, fetch
+from .fetch import GONE_S, FetchedPartition, fetch
 from .messages import record_message
 from .positions import check_consistency, isolation_of, rack_of
 
@@ -25,6 +27,7 @@ SCAN_FETCH_BYTES: Final = 1024 * 1024
 MAX_SCAN_BYTES: Final = 64 * 1024 * 1024
 FIRST_RANGE: Final = 512  # offsets
 MAX_RANGE: Final = 64 * 1024
+EMPTY_PAUSE_S: Final = 0.1
 
 
 class Reading:
@@ -74,6 +77,16 @@ class Reading:
         )
 
     async def _fetch(self, position: int, max_bytes: int) -> FetchedPartition:
+        """Without records only at the end, or behind what compaction has removed there: a broker whose object store is
+        slow answers with nothing, too."""
+        fetched = await self._fetch_once(position, max_bytes)
+        deadline = time.monotonic() + GONE_S
+        while not fetched.data and position < fetched.visible_end and time.monotonic() < deadline:
+            await asyncio.sleep(EMPTY_PAUSE_S)
+            fetched = await self._fetch_once(position, max_bytes)
+        return fetched
+
+    async def _fetch_once(self, position: int, max_bytes: int) -> FetchedPartition:
         async def attempt(fresh: bool) -> FetchedPartition:
             leader = await self._cluster.leader(self._request.topic, self._partition, fresh=fresh)
             topic = await self._cluster.topic(self._request.topic)

@@ -9,10 +9,18 @@ from contextlib import ExitStack, suppress
 
 import grpc
 import pytest
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 from support.gateway import GatewayUnderTest
 from support.gateway_calls import TIMEOUT_S, Stream, failing, produce
 
 from trioka.gateway.kafka.connection import Connection
+from trioka.gateway.process import http_limits
+from trioka.gateway.process.http import HttpServer, bind, parts_app
+from trioka.gateway.process.http_limits import BodyLimit
+from trioka.gateway.settings import Address
 from trioka.gateway.v1 import log_pb2
 from trioka.gateway.v1.log_pb2_grpc import LogServiceStub
 from trioka.protocol.errors import NetworkException
@@ -126,6 +134,30 @@ def test_the_bodies_of_all_requests_have_a_limit_together(broker: Broker, topic:
         slow.sendall(b" ")
         assert slow.recv(1 << 16).startswith(b"HTTP/1.1 200")
         until(lambda: http_status(gateway, whole) == b"200")
+
+
+def test_a_head_and_a_body_that_come_too_slowly_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_limits, "RECEIVE_S", 0.2)
+
+    async def echo(request: Request) -> Response:
+        return Response(await request.body())
+
+    async def run() -> list[bytes]:
+        limit = Middleware(BodyLimit, max_bytes=100, max_bytes_of_all=100)
+        app = parts_app([Route("/", echo, methods=["POST"])], [limit])
+        server = HttpServer(app, bind(Address("127.0.0.1", 0)))
+        serving = asyncio.create_task(server.run_until_stopped())
+        found = []
+        for sent in (b"", b"POST / HT", b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nab"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.address.port)
+            writer.write(sent)
+            found.append((await reader.readline()).strip())
+            writer.close()
+        server.stop()
+        await serving
+        return found
+
+    assert asyncio.run(run()) == [b"", b"", b"HTTP/1.1 408 Request Timeout"]
 
 
 def test_two_thousand_connections_leave_the_gateway_serving(
