@@ -85,7 +85,7 @@ class Gateway:
     async def serve(self, stop: asyncio.Event, hurry: asyncio.Event, ready: Callable[[Ready], None]) -> None:
         """Returns after `stop` is set and everything is closed; `hurry` ends the wait for calls."""
         observer, http = self._http_servers()
-        servers = [each for each in (observer, http) if each is not None]
+        servers = [each for each in (http, observer) if each is not None]
         try:
             address = self._open_grpc()
             await self._start_grpc()
@@ -110,11 +110,10 @@ class Gateway:
         await stop.wait()
         for watch in watches:
             watch.cancel()
-        hurried = await self._stop(hurry, http)
+        await self._stop(hurry, http, tasks[:1] if http is not None else [])
         if observer is not None:
             observer.stop()
         await asyncio.gather(*tasks)
-        hurried.cancel()
 
     async def _mirror_health(self) -> None:
         """The health service says of every service what /readyz says."""
@@ -125,8 +124,10 @@ class Gateway:
                 await self._health.set(name, status)
             await asyncio.sleep(HEALTH_S)
 
-    async def _stop(self, hurry: asyncio.Event, http: HttpServer | None) -> "asyncio.Task[None]":
-        """Returns the task that waits for a second signal, while HTTP ends."""
+    async def _stop(
+        self, hurry: asyncio.Event, http: HttpServer | None, serving: "Sequence[asyncio.Task[None]]"
+    ) -> None:
+        """`serving` ends when the last request of HTTP has."""
         self.is_stopping = True
         grace_s = self.settings.seconds(SHUTDOWN_GRACE_MS)
         LOG.info("the gateway stops; calls have %.1f s to end", grace_s)
@@ -138,9 +139,10 @@ class Gateway:
         hurried = asyncio.create_task(self._hurry(hurry, http))
         if self._grpc is not None:
             await self._grpc.stop(grace_s)
+        await asyncio.gather(*serving)
+        hurried.cancel()
         for part in self.parts:
             await part.stop()
-        return hurried
 
     async def _hurry(self, hurry: asyncio.Event, http: HttpServer | None) -> None:
         """Cancel the calls that run, when a second signal comes."""

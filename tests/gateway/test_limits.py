@@ -198,6 +198,26 @@ def test_a_stop_ends_a_stream_in_the_middle_of_what_is_there(broker: Broker, top
         assert gateway.wait() == 0
 
 
+def test_a_request_of_http_ends_before_the_gateway_does(broker: Broker, topic: str) -> None:
+    with GatewayUnderTest(broker.bootstrap_servers) as gateway, http_connection(gateway) as client:
+
+        def ask(method: str, path: str, body: str) -> bytes:
+            head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            client.sendall((head + body).encode())
+            return b"" if "timeout" in path else client.recv(1 << 16).split(b"\r\n")[0]
+
+        assert b"200" in ask("POST", "/consumers/stopped", '{"name": "one"}')
+        path = "/consumers/stopped/instances/one"
+        place = f'{{"partitions": [{{"topic": "{topic}", "partition": 0}}]}}'
+        assert b"204" in ask("POST", f"{path}/assignments", place)
+        ask("GET", f"{path}/records?timeout=2000", "")
+        gateway.signal()
+        until(lambda: gateway.get("/readyz")[0] == 503)
+        broker.produce(topic, b"x")
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 200")
+        assert gateway.wait() == 0
+
+
 def test_a_second_signal_does_not_wait_for_calls(broker: Broker, topic: str) -> None:
     """Of gRPC and of HTTP: both wait for records that do not come."""
     words = ["--override", "shutdown.grace.ms=600000"]

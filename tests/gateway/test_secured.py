@@ -177,6 +177,38 @@ def test_a_client_without_a_certificate_is_refused_where_one_is_wanted(broker: B
             assert LogServiceStub(channel).Produce(produce(name, b"x"), timeout=TIMEOUT_S).positions
 
 
+def test_the_gateways_certificate_is_its_name_at_a_cluster_that_wants_one(tmp_path: Path) -> None:
+    """For what it reads itself, and for librdkafka. Who reaches the gateway is that user, so it stays on loopback."""
+    trusted = authority()
+    (tmp_path / "ca.pem").write_text(trusted.chain_pem)
+    key = signed(trusted, "CN=gateway").write(tmp_path / "gateway.pem")
+    settings = {
+        "ssl.client.auth": "requested",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(tmp_path / "ca.pem"),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:CN=gateway",
+    }
+    with Broker(tls=True, **settings) as kafka:  # type: ignore[arg-type]
+        config = client_file(tmp_path, kafka)
+        for identity, code in (("", grpc.StatusCode.PERMISSION_DENIED), (f"ssl.keystore.location={key}\n", None)):
+            with Path(config).open("a") as file:
+                file.write(f"{identity}ssl.keystore.type=PEM\n" if identity else "")
+            with (
+                GatewayUnderTest(kafka.bootstrap_servers, "--command-config", config) as gateway,
+                grpc.insecure_channel(gateway.grpc) as channel,
+            ):
+                log, admin = LogServiceStub(channel), AdminServiceStub(channel)
+                if code is not None:
+                    with failing() as failed:
+                        admin.CreateTopic(admin_pb2.CreateTopicRequest(topic="t"), timeout=TIMEOUT_S)
+                    assert failed.code is code
+                    continue
+                admin.CreateTopic(admin_pb2.CreateTopicRequest(topic="t"), timeout=TIMEOUT_S)
+                assert log.Produce(produce("t", b"x"), timeout=TIMEOUT_S).positions
+                assert log.Read(log_pb2.ReadRequest(topic="t", offset=0), timeout=TIMEOUT_S).record.value == b"x"
+
+
 def test_a_certificate_that_is_replaced_is_used_for_new_connections(broker: Broker, tmp_path: Path) -> None:
     """Of gRPC and of HTTP; a file that cannot be used changes nothing."""
     old, new = authority("CN=old"), authority("CN=new")
