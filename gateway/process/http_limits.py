@@ -111,10 +111,17 @@ class BodyLimit:
         except BodyRefused as refused:
             if is_answered:
                 raise
-            content: Any = {"error_code": refused.status, "message": str(refused)}
-            await JSONResponse(content, status_code=refused.status)(scope, receive, send)
+            await _refusal(refused.status, str(refused))(scope, receive, send)
+        except asyncio.CancelledError:  # by a stop whose time is over
+            if not is_answered:
+                await _refusal(HTTPStatus.SERVICE_UNAVAILABLE, "The gateway stops.")(scope, receive, send)
         finally:
             self._held -= body.size
+
+
+def _refusal(status: HTTPStatus, sentence: str) -> JSONResponse:
+    content: Any = {"error_code": status, "message": sentence}
+    return JSONResponse(content, status_code=status)
 
 
 class _Body:
