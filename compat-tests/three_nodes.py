@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from random import SystemRandom
+from typing import ClassVar
 
 from support.command_line import command
 
@@ -40,7 +41,7 @@ SETTINGS: dict[str, object] = {
 
 
 class ThreeNodes(LocalCluster):
-    settings: Mapping[str, object] = SETTINGS
+    settings: ClassVar[Mapping[str, object]] = SETTINGS
 
     @classmethod
     @contextmanager

@@ -54,9 +54,10 @@ def test_records_that_come_late_are_not_taken_for_removed_ones(
         consumption = Consumption(cluster, request, max_message_bytes=MESSAGE_BYTES)
         consumed = [record.value async for each in consumption.responses() for record in each.records]
         found = []
-        for fields in ({"latest_of_key": b"k"}, {"offset": 1}, {"timestamp_ms": 0}):
+        kinds: list[dict[str, Any]] = [{"latest_of_key": b"k"}, {"offset": 1}, {"timestamp_ms": 0}]
+        for fields in kinds:
             slow(2)
-            wanted = log_pb2.ReadRequest(topic=topic, partition=0, **fields)  # type: ignore[arg-type]
+            wanted = log_pb2.ReadRequest(topic=topic, partition=0, **fields)
             found.append((await Reading(cluster, wanted).response()).record.value)
         cluster.close()
         return consumed, found
