@@ -15,7 +15,15 @@ from trioka import __version__
 from trioka.gateway.cluster_access import ClusterAccess, Login
 from trioka.gateway.process.http import CannotListen
 from trioka.gateway.process.run import Ready, run
-from trioka.gateway.settings import GRPC_LISTENER, HTTP_LISTENER, METRICS_LISTENER, REGISTRY, Settings, SettingsError
+from trioka.gateway.settings import (
+    CLIENT_RACK,
+    GRPC_LISTENER,
+    HTTP_LISTENER,
+    METRICS_LISTENER,
+    REGISTRY,
+    Settings,
+    SettingsError,
+)
 
 from .client.settings import Settings as ClusterSettings
 from .node.flags import LOG_FORMATS, LOG_LEVELS
@@ -58,7 +66,8 @@ def gateway(
     if registry:
         given[REGISTRY] = "true"
     try:
-        checked, access = Settings(given), access_of(settings)
+        checked = Settings(given)
+        access = access_of(settings, rack=checked.text(CLIENT_RACK) or "")
         run(checked, access, lambda ready: _report(ready, access, time.perf_counter() - started))
     except (SettingsError, CannotListen) as error:
         raise CannotStart(str(error).removesuffix(".")) from None
@@ -78,7 +87,7 @@ def _given(file: str | None, override: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-def access_of(settings: ClusterSettings) -> ClusterAccess:
+def access_of(settings: ClusterSettings, *, rack: str = "") -> ClusterAccess:
     """The cluster of a command's options, as the gateway takes it."""
     login = settings.login()
     librdkafka: Mapping[str, Any] = {}
@@ -95,6 +104,7 @@ def access_of(settings: ClusterSettings) -> ClusterAccess:
         if login is None
         else Login(mechanism=login.mechanism, username=login.username, password=login.password),
         mechanism="PLAIN" if login is None else login.mechanism,
+        rack=rack,
     )
 
 

@@ -5,7 +5,9 @@ import queue
 import re
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import gateway_programs
 import grpc
@@ -19,12 +21,15 @@ from trioka.gateway.v1.log_pb2_grpc import LogServiceStub
 from trioka.pipeline.installation.cache import Unavailable
 
 TIMEOUT_S = 60
+FILES = (admin_pb2.DESCRIPTOR, log_pb2.DESCRIPTOR)
 LINE = re.compile(r"gRPC +(\S+:\d+)")
+HTTP_LINE = re.compile(r"HTTP +(\S+:\d+)")
 
 
 class Gateway:
     def __init__(self, node: Node) -> None:
-        words = ["--grpc", "127.0.0.1:0", "--http", "off", "--metrics", "off", "--bootstrap-server", node.bootstrap]
+        words = ["--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--metrics", "off"]
+        words += ["--bootstrap-server", node.bootstrap]
         self.node = node
         self._process = subprocess.Popen(
             [sys.executable, "-m", "trioka", "gateway", *words],
@@ -34,6 +39,7 @@ class Gateway:
         )
         assert self._process.stdout is not None
         self.address = next(found[1] for line in self._process.stdout if (found := LINE.search(line)))
+        self.http = next(found[1] for line in self._process.stdout if (found := HTTP_LINE.search(line)))
         self.channel = grpc.insecure_channel(self.address)
         self.log, self.admin = LogServiceStub(self.channel), AdminServiceStub(self.channel)
 
@@ -215,6 +221,39 @@ def test_kcat_reads_what_was_written_by_grpc_and_the_reverse(node: Node, gateway
     assert [(each.headers[0].key, each.headers[0].value) for each in found] == [("h", b"x")] * 2
 
 
+def rest(gateway: Gateway, path: str, body: object = None) -> Any:
+    media = {"Content-Type": "application/vnd.kafka.binary.v2+json"}
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(urllib.request.Request(gateway.http + path, data, media), timeout=TIMEOUT_S) as answer:
+        return json.loads(answer.read())
+
+
+def test_kcat_reads_what_was_written_by_rest_and_the_reverse(node: Node, gateway: Gateway) -> None:
+    """Null and empty keys and values, bytes that are no text, and headers."""
+    topic = create(gateway, "kcat-rest")
+    header = {"name": "h", "value": "eA=="}
+    rows = [
+        {"key": "aw==", "value": "dg==", "headers": [header, {"name": "n", "value": None}], "timestamp": 1000},
+        {"key": "", "value": "", "timestamp": 2000},
+        {"key": None, "value": "AP8=", "timestamp": 3000},
+        {"key": "dA==", "value": None, "timestamp": 4000},
+    ]
+    rest(gateway, f"/topics/{topic}/partitions/0", {"records": rows})
+    # the lengths of key and value, -1 for null
+    lines = kcat(node, "-C", "-t", topic, "-e", "-q", "-f", "%K|%k|%S|%h|%T\n").splitlines()
+    assert [[each for at, each in enumerate(line.split("|")) if at != 1] for line in lines] == [
+        ["1", "1", "h=x,n=NULL", "1000"],
+        ["0", "0", "", "2000"],
+        ["-1", "2", "", "3000"],
+        ["1", "-1", "", "4000"],
+    ]
+    back = create(gateway, "kcat-rest-back")
+    kcat(node, "-P", "-t", back, "-K", ":", "-Z", "-H", "h=x", stdin=b"k:v\ntombstone:\n")
+    found = rest(gateway, f"/topics/{back}/partitions/0/records?format=binary")
+    assert [(each["key"], each["value"]) for each in found] == [("aw==", "dg=="), ("dG9tYnN0b25l", None)]
+    assert [each["headers"] for each in found] == [[header]] * 2
+
+
 @pytest.mark.nightly
 def test_a_go_program_from_generated_stubs_passes_every_call(gateway: Gateway) -> None:
     try:
@@ -233,18 +272,46 @@ def test_grpcurl_passes_every_kind_of_call(gateway: Gateway) -> None:
     except Unavailable as missing:
         toolchains.unavailable(missing)
 
-    def call(method: str, message: object) -> str:
-        words = [*program, "-plaintext", "-d", json.dumps(message), gateway.address, method]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S)
+    def call(method: str, *messages: object) -> str:
+        words = [*program, "-plaintext", "-d", "@", gateway.address, f"trioka.v1.{method}"]
+        text = "".join(json.dumps(each) for each in messages)
+        done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=TIMEOUT_S)
         return done.stdout + done.stderr
 
-    log = "trioka.v1.LogService"
-    call("trioka.v1.AdminService/CreateTopic", {"topic": "grpcurl"})
-    assert "positions" in call(f"{log}/Produce", {"topic": "grpcurl", "records": [{"value": "aGk="}]})
-    assert "aGk=" in call(f"{log}/Consume", {"topic": "grpcurl"})
-    assert "aGk=" in call(f"{log}/Read", {"topic": "grpcurl", "offset": 0})
-    stream = {"id": 3, "request": {"topic": "grpcurl", "records": [{"value": "aGk="}]}}
-    assert '"written"' in call(f"{log}/ProduceStream", stream)
-    refused = call(f"{log}/Produce", {"topic": "nowhere", "records": [{}]})
-    assert "NotFound" in refused
-    assert "UNKNOWN_TOPIC_OR_PARTITION" in refused  # the detail, which grpcurl decodes by reflection
+    topic = {"topic": "grpcurl"}
+    record = {"value": "aGk=", "key": "aw==", "headers": [{"key": "h"}]}
+    group = {"group": "grpcurl"}
+    place = {"topic": "grpcurl", "partition": 0}
+    stream = [{"id": str(each), "request": {**topic, "records": [record]}} for each in (3, 4)]
+    named = {**topic, "records": [record], "producer": {"name": "grpcurl", "sequence": "1"}}
+    join = [{"join": {**group, "topics": ["grpcurl"], "autoCommit": True}}, {"credit": 1}]
+    results: list[tuple[str, list[Any], str]] = [
+        ("AdminService/CreateTopic", [{**topic, "partitions": 1}], "topic_id"),
+        ("LogService/Produce", [{**topic, "records": [record]}], "positions"),
+        ("LogService/Produce", [named], "positions"),
+        ("LogService/Produce", [named], '"duplicate": true'),
+        ("LogService/ProduceStream", stream, '"id": "4"'),
+        ("LogService/Consume", [topic], "aGk="),
+        ("LogService/Consume", [{**topic, "encoding": "ENCODING_BATCHES"}], "batches"),
+        ("LogService/Read", [{**topic, "offset": 0}], '"key": "h"'),
+        ("LogService/Read", [{**topic, "latestOfKey": "aw=="}], "aGk="),
+        ("LogService/Subscribe", join, ""),
+        ("AdminService/ListTopics", [{}], "grpcurl"),
+        ("AdminService/DescribeTopic", [topic], "in_sync_replicas"),
+        ("AdminService/ListOffsets", [topic], '"end"'),
+        ("AdminService/CommitGroupOffsets", [{"group": "curled", "offsets": [{**place, "offset": 1}]}], "{"),
+        ("AdminService/ListGroups", [{}], "curled"),
+        ("AdminService/DescribeGroup", [{"group": "curled"}], "Empty"),
+        ("AdminService/ListGroupOffsets", [{"group": "curled"}], '"offset": "1"'),
+        ("AdminService/DeleteGroupOffsets", [{"group": "curled", "partitions": [place]}], "{"),
+        ("AdminService/DeleteGroup", [{"group": "curled"}], "{"),
+        ("AdminService/DeleteTopic", [topic], "{"),
+        ("LogService/Produce", [{"topic": "nowhere", "records": [{}]}], "UNKNOWN_TOPIC_OR_PARTITION"),
+    ]
+    for method, messages, expected in results:
+        found = call(method, *messages)
+        assert expected in found, (method, found)
+        assert ("ERROR" in found) == (expected == "UNKNOWN_TOPIC_OR_PARTITION"), (method, found)
+    services = [each for file in FILES for each in file.services_by_name.values()]
+    methods = {f"{each.name}/{method.name}" for each in services for method in each.methods}
+    assert {method for method, _, _ in results} == methods

@@ -1,9 +1,11 @@
-"""Clients of other projects on the schema registry: confluent-kafka and python-schema-registry-client.
+"""Clients of other projects on the schema registry: confluent-kafka, python-schema-registry-client, franz-go and two
+of Node.
 
 They register, evolve and look up schemas of all formats, with references, and records go through the broker in the
 frames that their serializers write.
 """
 
+import base64
 import json
 import subprocess
 import sys
@@ -11,9 +13,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
-from toolchains import go_program, unavailable
+from toolchains import go_program, node_registry, unavailable
 
 from trioka.gateway.registry.formats.protobuf import MAIN, compile_files
 from trioka.pipeline.installation.cache import Unavailable
@@ -32,7 +35,7 @@ try:
     from schema_registry.client import SchemaRegistryClient as OtherClient
     from schema_registry.client.schema import AvroSchema as OtherAvro
     from schema_registry.client.schema import JsonSchema as OtherJson
-    from schema_registry.serializers.message_serializer import AvroMessageSerializer
+    from schema_registry.serializers.message_serializer import AvroMessageSerializer, JsonMessageSerializer
 
     MISSING = None
 except ImportError as error:
@@ -190,7 +193,15 @@ def test_python_schema_registry_client_registers_evolves_and_reads(kafka: Broker
     serializer = AvroMessageSerializer(client)
     data = serializer.encode_record_with_schema("other", second, {"id": 1, "note": "x"})
     assert serializer.decode_message(through(kafka, "other", data)) == {"id": 1, "note": "x"}
-    client.register("other-json", OtherJson('{"type":"object"}'))
+    by_json = JsonMessageSerializer(client)
+    kafka.create_topic("other-json")
+    for form in (
+        '{"type":"object","properties":{"id":{"type":"integer"}},"additionalProperties":false}',
+        '{"type":"object","properties":{"id":{"type":"integer"},"note":{"type":"string"}},"additionalProperties":false}',
+    ):
+        data = by_json.encode_record_with_schema("other-json", OtherJson(form), {"id": 1})
+    assert by_json.decode_message(through(kafka, "other-json", data)) == {"id": 1}
+    assert client.get_versions("other-json") == [1, 2]
     assert client.get_by_id(number) is not None
     assert client.delete_version("other", 1) == 1
     assert client.delete_subject("other") == [2]
@@ -214,4 +225,49 @@ def test_franz_go_registers_evolves_and_deletes() -> None:
         "1 3",
         "[1] [1]",
         "[0 0 0 0 1]",
+        *(
+            " ".join(f"{version} {form} [{{{name} part-{form} 1}}]" for version in (1, 2, 2)) + " [1 2]"
+            for form, name in (("AVRO", "n.Part"), ("JSON", "http://n/part.json"), ("PROTOBUF", "part.proto"))
+        ),
+        "2.5 [10 0]",
     ]
+
+
+@pytest.mark.nightly
+def test_the_two_clients_of_node_round_trip_all_formats_and_read_each_other(url: str) -> None:
+    try:
+        program, environment = node_registry()
+    except Unavailable as missing:
+        unavailable(missing)
+    words = [*program, url, base64.b64encode(node_descriptors()).decode()]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    value = {"id": 7, "item": {"name": "x"}}
+    values = {"AVRO": value, "JSON": {"price": 2.5}, "PROTOBUF": value}
+    parts = {"AVRO": "shop.Item", "JSON": "http://shop/money.json", "PROTOBUF": "shop/item.proto"}
+    expected: list[object] = []
+    for form in ("AVRO", "JSON", "PROTOBUF"):
+        expected += [["kafkajs", form, True, True, values[form], 409], ["kafkajs", form, "latest", True]]
+    for form in ("AVRO", "JSON", "PROTOBUF"):
+        read = None if form == "PROTOBUF" else values[form]
+        reference = {"name": parts[form], "subject": f"confluent-{form}-part", "version": 1}
+        expected += [
+            ["confluent", form, True, True, read, False, 409],
+            ["confluent", form, [1, 2], [reference]],
+            ["confluent", form, "FULL", [1], [1]],
+        ]
+    imported = {"name": "shop/item.proto", "subject": "shop/item.proto", "version": 1}
+    expected += [["confluent", "PROTOBUF", 7, "x", [1]], ["confluent", "PROTOBUF", [imported]]]
+    expected += [["across", form, values[form]] for form in ("AVRO", "AVRO", "JSON", "JSON")]
+    assert [json.loads(line) for line in done.stdout.splitlines()] == expected
+
+
+def node_descriptors() -> bytes:
+    """The messages that the program makes, as a FileDescriptorSet."""
+    order = 'syntax = "proto3"; package shop; import "shop/item.proto"; message Order { int32 id = 1; Item item = 2; }'
+    found = FileDescriptorSet()
+    for name, descriptor in compile_files({"shop/item.proto": ITEM, MAIN: order}).items():
+        if name == MAIN:
+            descriptor.name = "shop/order.proto"
+        found.file.append(descriptor)
+    return bytes(found.SerializeToString())

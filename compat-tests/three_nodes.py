@@ -10,10 +10,11 @@ and such that a snapshot of the metadata is soon there, and a throttled copy get
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from random import SystemRandom
+from typing import ClassVar
 
 from support.command_line import command
 
@@ -40,6 +41,8 @@ SETTINGS: dict[str, object] = {
 
 
 class ThreeNodes(LocalCluster):
+    settings: ClassVar[Mapping[str, object]] = SETTINGS
+
     @classmethod
     @contextmanager
     def running(cls, folder: Path) -> Iterator["ThreeNodes"]:
@@ -59,7 +62,11 @@ class ThreeNodes(LocalCluster):
             f"{node.id}@{HOST}:{node.controller_port}:{uuid_text(random_uuid(random))}" for node in self.nodes.values()
         ]
         for node in self.nodes.values():
-            properties = {**self._properties(node), **SETTINGS, "controller.quorum.bootstrap.servers": self.controllers}
+            properties = {
+                **self._properties(node),
+                **self.settings,
+                "controller.quorum.bootstrap.servers": self.controllers,
+            }
             del properties["controller.quorum.voters"]
             file = self.properties_of(node.id)
             file.parent.mkdir()

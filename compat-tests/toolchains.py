@@ -68,8 +68,18 @@ def go_program(name: str) -> Command:
 @functools.cache
 def kafkajs() -> tuple[Command, dict[str, str]]:
     """KafkaJS from its pinned packages: a command, and the environment that it needs."""
+    return _node_program("kafkajs")
+
+
+@functools.cache
+def node_registry() -> tuple[Command, dict[str, str]]:
+    """The two clients of schema registries, likewise."""
+    return _node_program("node-registry")
+
+
+def _node_program(name: str) -> tuple[Command, dict[str, str]]:
     node, npm = _tool("node", "--version", OLDEST_NODE), _tool("npm", "--version", (7, 0))
-    home = CLIENTS / "kafkajs"
+    home = CLIENTS / name
     pins = [home / "package.json", home / "package-lock.json"]
 
     def install(target: Path) -> None:
@@ -77,7 +87,7 @@ def kafkajs() -> tuple[Command, dict[str, str]]:
             shutil.copy(pin, target)
         _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], target)
 
-    modules = _built(f"kafkajs-{_digest(pins)}", install) / "node_modules"
+    modules = _built(f"{name}-{_digest(pins)}", install) / "node_modules"
     return [node, home / "main.js"], {**os.environ, "NODE_PATH": str(modules)}
 
 

@@ -35,6 +35,7 @@ class ClusterAccess:
     librdkafka_tls: Mapping[str, Any] = field(default_factory=dict)  # the same trust and identity, as librdkafka's keys
     login: Login | None = None
     mechanism: str = "PLAIN"  # of callers' names and passwords; sasl.mechanism of the client.properties
+    rack: str = ""  # where this gateway is, for reads from the nearest replica
 
     def __repr__(self) -> str:
         return f"ClusterAccess({self.bootstrap_servers}, {self.protocol})"
@@ -56,6 +57,7 @@ class ClusterAccess:
             librdkafka_tls=self.librdkafka_tls,
             login=login,
             mechanism=self.mechanism,
+            rack=self.rack,
         )
 
     def librdkafka(self) -> dict[str, Any]:
@@ -66,6 +68,8 @@ class ClusterAccess:
             "security.protocol": self.protocol,
             **self.librdkafka_tls,
         }
+        if self.rack:
+            found["client.rack"] = self.rack
         if self.login is None:
             return found
         found["sasl.mechanism"] = self.login.mechanism

@@ -14,6 +14,7 @@ KIB: Final = 1024
 MIB: Final = 1024 * KIB
 OFF: Final = "off"
 MAX_PORT: Final = 65535
+MAX_RACK_CHARS: Final = 249
 
 
 class SettingsError(ValueError):
@@ -74,6 +75,12 @@ def file_name(text: str) -> str | None:
     return text or None
 
 
+def rack_name(text: str) -> str | None:
+    if len(text) > MAX_RACK_CHARS or not text.isprintable():
+        raise ValueError(f"must be the name of a rack, of at most {MAX_RACK_CHARS} characters")
+    return text or None
+
+
 def topic_name(text: str) -> str:
     if re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", text) is None or text in (".", ".."):
         raise ValueError("must be the name of a topic")
@@ -86,6 +93,7 @@ METRICS_LISTENER: Final = "metrics.listener"
 TLS_CERTIFICATE: Final = "tls.certificate.file"
 TLS_KEY: Final = "tls.key.file"
 TLS_CLIENT_CA: Final = "tls.client.ca.file"
+TLS_RELOAD_INTERVAL_MS: Final = "tls.reload.interval.ms"
 MAX_MESSAGE_BYTES: Final = "grpc.max.message.bytes"
 MAX_CONNECTIONS: Final = "grpc.max.connections"
 MAX_STREAMS: Final = "grpc.max.streams.per.connection"
@@ -98,8 +106,10 @@ MAX_PRINCIPALS: Final = "cluster.max.principals"
 MAX_PRODUCER_NAMES: Final = "producer.max.names"
 COMMIT_INTERVAL_MS: Final = "producer.commit.interval.ms"
 REQUEST_TIMEOUT_MS: Final = "cluster.request.timeout.ms"
+CLIENT_RACK: Final = "client.rack"
 HTTP_MAX_CONNECTIONS: Final = "http.max.connections"
 HTTP_MAX_BODY_BYTES: Final = "http.max.body.bytes"
+HTTP_MAX_BODIES_BYTES: Final = "http.max.bodies.bytes"
 SHUTDOWN_GRACE_MS: Final = "shutdown.grace.ms"
 REST_MAX_CONSUMERS: Final = "rest.max.consumers"
 REST_CONSUMER_IDLE_MS: Final = "rest.consumer.idle.ms"
@@ -125,6 +135,12 @@ DECLARED: Final[tuple[Setting, ...]] = (
         file_name,
         "",
         "PEM file of authorities; with it, every client must have a certificate of theirs.",
+    ),
+    Setting(
+        TLS_RELOAD_INTERVAL_MS,
+        between(100, _MAX_INT32),
+        "10000",
+        "How often the three files are looked at; changed ones are loaded for new connections.",
     ),
     Setting(MAX_MESSAGE_BYTES, between(KIB, 64 * MIB), str(4 * MIB), "Largest gRPC message in either direction."),
     Setting(
@@ -176,6 +192,12 @@ DECLARED: Final[tuple[Setting, ...]] = (
         "10",
         "How long a stream of a named producer collects requests for one transaction.",
     ),
+    Setting(
+        CLIENT_RACK,
+        rack_name,
+        "",
+        "Rack of this gateway: reads of the level NEAREST, and members of groups, use a replica there.",
+    ),
     Setting(REQUEST_TIMEOUT_MS, between(100, _MAX_INT32), "30000", "Time limit of one request to the cluster."),
     Setting(
         HTTP_MAX_CONNECTIONS,
@@ -184,6 +206,12 @@ DECLARED: Final[tuple[Setting, ...]] = (
         "Connections of the HTTP listener; a further one is answered 503.",
     ),
     Setting(HTTP_MAX_BODY_BYTES, between(KIB, 1024 * MIB), str(16 * MIB), "Largest body of an HTTP request."),
+    Setting(
+        HTTP_MAX_BODIES_BYTES,
+        between(KIB, 1024 * 1024 * MIB),
+        str(256 * MIB),
+        "Bytes of the bodies of all HTTP requests that are not answered; a further one is answered 503.",
+    ),
     Setting(
         REST_MAX_CONSUMERS, between(1, 10_000), "100", "Consumer instances of REST; a further one is answered 429."
     ),

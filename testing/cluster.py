@@ -9,15 +9,16 @@
 
 Nodes have the numbers 1, 2, 3 …; each is broker and controller. They run in one thread of this process, with sockets on
 loopback and data in memory, and everything is removed at the end of the block. Timeouts are short: a lost node is
-detected after one or two seconds. A keyword is a key of server.properties, for all nodes, with underscores for dots.
-Faults by API, storms and the clock are those of `Broker`; methods for one node take its number.
+detected after one or two seconds. A keyword is a key of server.properties, for all nodes, with underscores for dots;
+`broker_rack` may be a list with the rack of each node. Faults by API, storms and the clock are those of `Broker`;
+methods for one node take its number.
 
 Every method blocks until it is done. Those that look up something wait until it is there, and raise a TimeoutError
 with the reason if it does not appear.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import iscoroutinefunction
 from typing import Any, Final
 
@@ -42,6 +43,12 @@ class Cluster(ApiFaults, TopicCalls):
     def __init__(self, nodes: int = 3, **configs: object) -> None:
         if not 1 <= nodes <= MAX_NODES:
             raise ValueError(f"nodes={nodes}: a cluster under test has 1 to {MAX_NODES}")
+        rack = configs.get("broker_rack")
+        self._racks: Sequence[str] = rack if isinstance(rack, list | tuple) else ()
+        if self._racks:
+            del configs["broker_rack"]
+            if len(self._racks) != nodes:
+                raise ValueError(f"broker_rack={list(self._racks)}: there are {nodes} nodes, and each has a rack")
         self.numbers = range(1, nodes + 1)
         self._settings = keys_of(configs)
         self._folder: str | None = None
@@ -72,7 +79,7 @@ class Cluster(ApiFaults, TopicCalls):
             return self
         try:
             self._folder = temp_dirs.new_folder()
-            self._nodes = Nodes(self._folder, len(self.numbers), self._settings)
+            self._nodes = Nodes(self._folder, len(self.numbers), self._settings, self._racks)
             self._nodes.format()
             self._loop = Loop(self._nodes.run, name="trioka-cluster", clock=self._nodes.clock)
             self._loop.start()

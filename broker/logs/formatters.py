@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from .event import Event
+from .gateway_events import GATEWAY_EVENTS
 from .tier_events import TIER_EVENTS
 
 MAX_LINE: Final = 16 * 1024  # characters; tracebacks are the longest
@@ -29,6 +30,7 @@ MAX_REPEATED: Final = 1000  # distinct warnings that are remembered
 # By logger and sentence. Two loggers may log the same event under one name.
 EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     **TIER_EVENTS,
+    **GATEWAY_EVENTS,
     ("trioka.broker", "the broker is ready: node %d, epoch %d"): Event("broker.ready", ("node", "broker_epoch")),
     ("trioka.broker", "the broker has stopped"): Event("broker.stopped"),
     ("trioka.broker", "a log directory is offline: %s"): Event("directory.offline", ("reason",)),

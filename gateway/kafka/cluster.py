@@ -83,6 +83,7 @@ class Cluster:
         self._turn = 0
         self._opening: dict[int, asyncio.Lock] = {}
         self._coordinators: dict[str, int] = {}
+        self._nearest: dict[tuple[str, int], tuple[int, float]] = {}
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -195,6 +196,22 @@ class Cluster:
 
     def forget(self, name: str) -> None:
         self._topics.pop(name, None)
+
+    # -- replicas in the gateway's rack (KIP-392)
+
+    def nearest(self, topic: str, partition: int) -> int | None:
+        """The replica to which the leader has sent readers of this rack, for as long as metadata is used."""
+        node, expires = self._nearest.get((topic, partition), (NO_NODE, 0.0))
+        return node if expires > time.monotonic() and node in self._brokers else None
+
+    def use_nearest(self, topic: str, partition: int, node: int) -> None:
+        if len(self._nearest) > MAX_TOPICS:
+            self._nearest.clear()
+        self._nearest[topic, partition] = node, time.monotonic() + METADATA_S
+
+    def forget_nearest(self, topic: str, partitions: Iterable[int]) -> None:
+        for partition in partitions:
+            self._nearest.pop((topic, partition), None)
 
     # -- retries
 

@@ -72,6 +72,8 @@ class Connection(asyncio.BufferedProtocol):
         self._frame: bytearray | None = None  # of an incomplete frame, without its size
         self._filled = 0
         self._failure: Exception | None = None
+        self._may_send = asyncio.Event()  # not while the broker leaves what was sent unread
+        self._may_send.set()
 
     # -- the protocol of asyncio
 
@@ -121,12 +123,19 @@ class Connection(asyncio.BufferedProtocol):
         if not future.done():
             future.set_result(frame)
 
+    def pause_writing(self) -> None:
+        self._may_send.clear()
+
+    def resume_writing(self) -> None:
+        self._may_send.set()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._fail(NetworkException(f"{self.address} closed the connection" + (f": {exc}" if exc else "")))
 
     def _fail(self, error: Exception) -> None:
         if self._failure is None:
             self._failure = error
+        self._may_send.set()
         pending, self._pending = self._pending, deque()
         for _, future in pending:
             if not future.done():
@@ -189,8 +198,14 @@ class Connection(asyncio.BufferedProtocol):
             self._fail(error)
             raise
 
-    def send(self, request: Request, version: int) -> None:
-        """Send a request that has no response: a Produce with acks=0."""
+    async def send(self, request: Request, version: int, *, timeout_s: float) -> None:
+        """Send a request that has no response: a Produce with acks=0. Waits while the broker does not read."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._may_send.wait()
+        except TimeoutError:
+            self._fail(RequestTimedOut(f"{self.address} did not read what was sent within {timeout_s:g} s"))
+            self.abort()
         if self._failure is not None:
             raise NetworkException(str(self._failure))
         assert self._transport is not None

@@ -14,11 +14,12 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from ..settings import Address
+from .http_limits import LimitedHttp
 from .metrics import CONTENT_TYPE, Metrics
 
 BACKLOG: Final = 256
@@ -48,46 +49,6 @@ def observation_app(metrics: Metrics, not_ready: Callable[[], str | None]) -> St
 
 def parts_app(routes: Sequence[BaseRoute], middleware: Sequence[Middleware] = ()) -> Starlette:
     return Starlette(routes=list(routes), middleware=list(middleware))
-
-
-class BodyTooLarge(Exception):
-    """The body of a request is above the limit. For `BodyLimit`: applications let it pass."""
-
-
-class BodyLimit:
-    """Middleware: answers 413 to a request whose body is above the limit, whether it announces its length or not."""
-
-    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
-        self._app = app
-        self._max_bytes = max_bytes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        received, is_answered = 0, False
-
-        async def limited() -> Message:
-            nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self._max_bytes:
-                raise BodyTooLarge
-            return message
-
-        async def watched(message: Message) -> None:
-            nonlocal is_answered
-            is_answered = True
-            await send(message)
-
-        try:
-            await self._app(scope, limited, watched)
-        except BodyTooLarge:
-            if is_answered:
-                raise
-            sentence = f"The body of a request has at most {self._max_bytes} bytes (http.max.body.bytes)."
-            answer = JSONResponse({"error_code": 413, "message": sentence}, status_code=413)
-            await answer(scope, receive, send)
 
 
 def bind(address: Address) -> socket.socket:
@@ -125,7 +86,7 @@ class HttpServer(uvicorn.Server):
         config = uvicorn.Config(
             app,
             loop="none",
-            http="httptools",
+            http=LimitedHttp,
             ws="none",
             lifespan="off",
             interface="asgi3",

@@ -10,12 +10,10 @@ import asyncio
 import logging
 import os
 import signal
-import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import grpc
@@ -29,6 +27,7 @@ from ..parts import parts_of
 from ..settings import (
     GRPC_LISTENER,
     HTTP_LISTENER,
+    HTTP_MAX_BODIES_BYTES,
     HTTP_MAX_BODY_BYTES,
     HTTP_MAX_CONNECTIONS,
     MAX_CALLS,
@@ -37,17 +36,15 @@ from ..settings import (
     MAX_STREAMS,
     METRICS_LISTENER,
     SHUTDOWN_GRACE_MS,
-    TLS_CERTIFICATE,
-    TLS_CLIENT_CA,
-    TLS_KEY,
     Address,
     Settings,
-    SettingsError,
     check_exposure,
 )
-from .http import BodyLimit, CannotListen, HttpServer, bind, observation_app, parts_app
+from .http import CannotListen, HttpServer, bind, observation_app, parts_app
+from .http_limits import BodyLimit
 from .metrics import Metrics
 from .part import Part
+from .tls import listener_tls
 
 LOG: Final = logging.getLogger("trioka.gateway")
 THREADS_S: Final = 3.0  # how long the end waits for threads
@@ -64,14 +61,6 @@ class Ready(NamedTuple):
     is_tls: bool
 
 
-class TlsFiles(NamedTuple):
-    """The contents of the files of the listeners' certificate."""
-
-    chain: bytes
-    key: bytes
-    client_ca: bytes | None
-
-
 class Gateway:
     """One gateway, for `run`. Its parts get it to reach settings, cluster and metrics."""
 
@@ -83,8 +72,7 @@ class Gateway:
         self.parts: Sequence[Part] = parts_of(settings, access, self.metrics)
         self.is_stopping = False
         self._health = health.aio.HealthServicer()
-        self._tls = _read_tls(settings)
-        self._http_tls = self._load_tls()
+        self._tls = listener_tls(settings)
         self._grpc: grpc.aio.Server | None = None
         self._services: list[str] = []
 
@@ -97,7 +85,7 @@ class Gateway:
     async def serve(self, stop: asyncio.Event, hurry: asyncio.Event, ready: Callable[[Ready], None]) -> None:
         """Returns after `stop` is set and everything is closed; `hurry` ends the wait for calls."""
         observer, http = self._http_servers()
-        servers = [each for each in (observer, http) if each is not None]
+        servers = [each for each in (http, observer) if each is not None]
         try:
             address = self._open_grpc()
             await self._start_grpc()
@@ -116,10 +104,13 @@ class Gateway:
                 self._tls is not None,
             )
         )
-        mirror = asyncio.create_task(self._mirror_health())
+        watches = [asyncio.create_task(self._mirror_health())]
+        if self._tls is not None:
+            watches.append(asyncio.create_task(self._tls.watch()))
         await stop.wait()
-        mirror.cancel()
-        await self._stop(hurry, http)
+        for watch in watches:
+            watch.cancel()
+        await self._stop(hurry, http, tasks[:1] if http is not None else [])
         if observer is not None:
             observer.stop()
         await asyncio.gather(*tasks)
@@ -133,7 +124,10 @@ class Gateway:
                 await self._health.set(name, status)
             await asyncio.sleep(HEALTH_S)
 
-    async def _stop(self, hurry: asyncio.Event, http: HttpServer | None) -> None:
+    async def _stop(
+        self, hurry: asyncio.Event, http: HttpServer | None, serving: "Sequence[asyncio.Task[None]]"
+    ) -> None:
+        """`serving` ends when the last request of HTTP has."""
         self.is_stopping = True
         grace_s = self.settings.seconds(SHUTDOWN_GRACE_MS)
         LOG.info("the gateway stops; calls have %.1f s to end", grace_s)
@@ -142,16 +136,21 @@ class Gateway:
             part.drain()
         if http is not None:
             http.stop()
+        hurried = asyncio.create_task(self._hurry(hurry, http))
         if self._grpc is not None:
-            hurried = asyncio.create_task(hurry.wait())
-            ended = asyncio.create_task(self._grpc.stop(grace_s))
-            await asyncio.wait([hurried, ended], return_when=asyncio.FIRST_COMPLETED)
-            hurried.cancel()
-            if not ended.done():
-                await self._grpc.stop(None)
-            await ended
+            await self._grpc.stop(grace_s)
+        await asyncio.gather(*serving)
+        hurried.cancel()
         for part in self.parts:
             await part.stop()
+
+    async def _hurry(self, hurry: asyncio.Event, http: HttpServer | None) -> None:
+        """Cancel the calls that run, when a second signal comes."""
+        await hurry.wait()
+        if http is not None:
+            http.force_exit = True
+        if self._grpc is not None:
+            await self._grpc.stop(None)
 
     def _http_servers(self) -> tuple[HttpServer | None, HttpServer | None]:
         """The server of metrics and health, and the server of the parts' routes."""
@@ -164,37 +163,23 @@ class Gateway:
         routes = [route for part in self.parts for route in part.routes()]
         if address is not None and routes:
             try:
+                limit = Middleware(
+                    BodyLimit,
+                    max_bytes=settings.number(HTTP_MAX_BODY_BYTES),
+                    max_bytes_of_all=settings.number(HTTP_MAX_BODIES_BYTES),
+                )
                 http = HttpServer(
-                    parts_app(routes, [Middleware(BodyLimit, max_bytes=settings.number(HTTP_MAX_BODY_BYTES))]),
+                    parts_app(routes, [limit]),
                     bind(address),
                     max_connections=settings.number(HTTP_MAX_CONNECTIONS),
                     grace_s=settings.seconds(SHUTDOWN_GRACE_MS),
-                    tls=self._http_tls,
+                    tls=None if self._tls is None else self._tls.http_context,
                 )
             except CannotListen:
                 if observer is not None:
                     observer.listening.close()
                 raise
         return observer, http
-
-    def _load_tls(self) -> ssl.SSLContext | None:
-        """For HTTP; it also shows whether the files can be used, which grpc does not."""
-        certificate, key = self.settings.text(TLS_CERTIFICATE), self.settings.text(TLS_KEY)
-        if certificate is None or key is None:
-            return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        try:
-            context.load_cert_chain(certificate, key, password="")
-            authorities = self.settings.text(TLS_CLIENT_CA)
-            if authorities is not None:
-                context.load_verify_locations(cafile=authorities)
-                context.verify_mode = ssl.CERT_REQUIRED
-        except (OSError, ssl.SSLError) as error:
-            raise SettingsError(
-                f"the certificate, key or authorities of the listeners cannot be used: {error}."
-            ) from None
-        return context
 
     def _open_grpc(self) -> Address | None:
         address = self.settings.listener(GRPC_LISTENER)
@@ -217,19 +202,12 @@ class Gateway:
             if self._tls is None:
                 port = self._grpc.add_insecure_port(str(address))
             else:
-                port = self._grpc.add_secure_port(str(address), self._grpc_tls(self._tls))
+                port = self._grpc.add_secure_port(str(address), self._tls.grpc_credentials())
         except RuntimeError:
             port = 0
         if port == 0:
             raise CannotListen(f"{address} cannot be listened on; another process may use it")
         return Address(address.host, port)
-
-    def _grpc_tls(self, files: TlsFiles) -> grpc.ServerCredentials:
-        return grpc.ssl_server_credentials(
-            [(files.key, files.chain)],
-            root_certificates=files.client_ca,
-            require_client_auth=files.client_ca is not None,
-        )
 
     async def _start_grpc(self) -> None:
         if self._grpc is None:
@@ -239,18 +217,6 @@ class Gateway:
         self._services = ["", *names]
         reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._grpc)
         await self._grpc.start()
-
-
-def _read_tls(settings: Settings) -> TlsFiles | None:
-    names = [settings.text(key) for key in (TLS_CERTIFICATE, TLS_KEY, TLS_CLIENT_CA)]
-    contents: list[bytes | None] = []
-    for name in names:
-        try:
-            contents.append(None if name is None else Path(name).read_bytes())
-        except OSError as error:
-            raise SettingsError(f"{name} cannot be read: {error.strerror}.") from None
-    chain, key, client_ca = contents
-    return None if chain is None or key is None else TlsFiles(chain, key, client_ca)
 
 
 async def _main(settings: Settings, access: ClusterAccess, ready: Callable[[Ready], None]) -> None:

@@ -73,7 +73,7 @@ async def _write(cluster: Cluster, topic: str, partition: int, data: memoryview,
         connection = await cluster.connection(node)
         version = connection.version_of(ProduceRequest, BY_NAME)
         if acks == log_pb2.ACKS_NONE:
-            connection.send(request, version)
+            await connection.send(request, version, timeout_s=cluster.timeout_s)
             return -1
         try:
             response = await connection.request(request, timeout_s=cluster.timeout_s, version=version)

@@ -72,7 +72,13 @@ class ProduceRequests:
         except BaseException:
             self._unwritten.give_back(size_bytes)
             raise
-        writing.add_done_callback(lambda _writing: self._unwritten.give_back(size_bytes))
+
+        def written(ended: "asyncio.Future[Outcome]") -> None:
+            self._unwritten.give_back(size_bytes)
+            if not ended.cancelled():
+                ended.exception()  # a caller that has gone does not fetch it
+
+        writing.add_done_callback(written)
         return self._response(request, writing)
 
     def _begin_writing(self, request: log_pb2.ProduceRequest, partition: int | None) -> "asyncio.Future[Outcome]":
@@ -104,7 +110,8 @@ class ProduceRequests:
         self, request: log_pb2.ProduceRequest, writing: "asyncio.Future[Outcome]"
     ) -> log_pb2.ProduceResponse:
         try:
-            found = await writing
+            # A caller that goes away does not end the writing: its bytes count until they are written.
+            found = await asyncio.shield(writing)
         except errors.UnknownTopicOrPartition:
             self._clients.cluster.forget(request.topic)
             raise

@@ -8,7 +8,7 @@ few messages. Partitions whose leader has moved go back to be read from the new 
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Final
 
 import grpc
@@ -19,9 +19,9 @@ from trioka.protocol.errors import KafkaError
 from ..failures import Refused
 from ..kafka.cluster import FIRST_PAUSE_S, LATEST, MAX_PAUSE_S, STALE, Cluster, TopicMetadata
 from ..v1 import log_pb2, types_pb2
-from .fetch import FetchedPartition, fetch
+from .fetch import GONE_S, FetchedPartition, fetch
 from .messages import MessageBuilder
-from .positions import check_consistency, chosen_partitions, isolation_of, start_positions
+from .positions import check_consistency, chosen_partitions, isolation_of, rack_of, start_positions
 
 DEFAULT_MESSAGE_BYTES: Final = 1024 * 1024
 MIN_MESSAGE_BYTES: Final = 1024
@@ -29,6 +29,7 @@ FOLLOW_WAIT_MS: Final = 10_000  # a Fetch at the end of a partition; longer ones
 END_WAIT_MS: Final = 500
 QUEUED_MESSAGES: Final = 2
 MAX_FETCH_BYTES: Final = 8 * 1024 * 1024
+MAX_HELD_BYTES: Final = 24 * 1024 * 1024  # in the Fetch responses of all readers of a stream
 RECREATED: Final = (errors.UnknownTopicId.code, errors.InconsistentTopicId.code)
 
 
@@ -48,6 +49,7 @@ class Consumption:
         self._cluster = cluster
         self._request = request
         self._isolation = isolation_of(request.consistency)
+        self._rack = rack_of(cluster, request.consistency)
         wanted = request.max_bytes or DEFAULT_MESSAGE_BYTES
         self._fetch_bytes = max(MIN_MESSAGE_BYTES, min(wanted, max_message_bytes, MAX_FETCH_BYTES))
         self._builder = MessageBuilder(
@@ -64,6 +66,7 @@ class Consumption:
         self._active = 0  # readers whose end the queue has not brought yet
         self._undelivered = 0  # messages that are made and not yet sent
         self._last_success = time.monotonic()
+        self._empty_since: dict[int, float] = {}  # responses of partitions that ought to have records
         self._drained = asyncio.Event()
 
     def drain(self) -> None:
@@ -108,13 +111,14 @@ class Consumption:
         return topic
 
     async def _next(self, drained: "asyncio.Task[bool]") -> "log_pb2.ConsumeResponse | BaseException | _Returned":
-        if not self._queue.empty() and not self._drained.is_set():
-            return self._queue.get_nowait()
-        item = asyncio.create_task(self._queue.get())
-        await asyncio.wait([item, drained], return_when=asyncio.FIRST_COMPLETED)
-        if item.done():
-            return item.result()
-        item.cancel()
+        if not self._drained.is_set():
+            if not self._queue.empty():
+                return self._queue.get_nowait()
+            item = asyncio.create_task(self._queue.get())
+            await asyncio.wait([item, drained], return_when=asyncio.FIRST_COMPLETED)
+            if item.done():
+                return item.result()
+            item.cancel()
         raise Refused(
             grpc.StatusCode.UNAVAILABLE,
             "the gateway stops; go on at next_offset of the last message, at another gateway",
@@ -137,43 +141,54 @@ class Consumption:
         return [each for each in sorted(self._positions) if self._positions[each] < self._ends[each]]
 
     def _start_readers(self, topic: TopicMetadata, partitions: list[int]) -> None:
-        by_leader: dict[int, list[int]] = {}
+        by_node: dict[int, list[int]] = {}
         for partition in partitions:
-            by_leader.setdefault(topic.leaders.get(partition, -1), []).append(partition)
-        for node, some in by_leader.items():
-            reader = asyncio.create_task(self._read(topic, node, some))
+            near = self._cluster.nearest(topic.name, partition) if self._rack else None
+            by_node.setdefault(topic.leaders.get(partition, -1) if near is None else near, []).append(partition)
+        readers = len(by_node) + self._active
+        most = max(MIN_MESSAGE_BYTES, min(self._fetch_bytes, MAX_HELD_BYTES // max(1, readers)))
+        for node, some in by_node.items():
+            reader = asyncio.create_task(self._read(topic, node, some, most))
             self._readers.add(reader)
             reader.add_done_callback(self._readers.discard)
             self._active += 1
 
-    async def _read(self, topic: TopicMetadata, node: int, partitions: list[int]) -> None:
-        """Read until all of these are finished, or some have to be read elsewhere; then these come back."""
+    async def _read(self, topic: TopicMetadata, node: int, partitions: list[int], max_bytes: int) -> None:
+        """Read until all of these are finished, or some have to be read elsewhere; then all of these come back."""
         connection = None
         stale: errors.KafkaError | None = None
+        must_move = False
         try:
             if node < 0:
                 raise errors.LeaderNotAvailable(f"{topic.name}-{partitions[0]} has no leader at present")
             connection = await self._cluster.dedicated(node)
-            while partitions and stale is None and not self._builder.is_full:
-                for fetched in await fetch(
+            while partitions and stale is None and not must_move and not self._builder.is_full:
+                response = await fetch(
                     connection,
                     topic,
                     {each: self._positions[each] for each in partitions},
                     isolation=self._isolation,
                     max_wait_ms=FOLLOW_WAIT_MS if self._ends is None else END_WAIT_MS,
-                    max_bytes=self._fetch_bytes,
+                    max_bytes=max_bytes,
                     timeout_s=self._cluster.timeout_s,
-                ):
+                    rack=self._rack,
+                )
+                served = {each.partition for each in response if each.data}
+                for fetched in response:
+                    if fetched.preferred_replica >= 0:
+                        continue  # no records, wherever the end is
                     if fetched.error is None:
-                        await self._put(fetched)
-                    elif fetched.error.code in STALE:
+                        await self._put(fetched, is_response_empty=not served)
+                    elif fetched.error.code in STALE or self._is_near(topic, node, fetched.partition):
                         stale = fetched.error
                     else:
                         raise self._explained(fetched.error, fetched.partition)
+                must_move = self._must_move(topic, node, response)
+                # The broker fills a response in the order of the request: those that got something wait for the others.
                 unfinished = set(self._unfinished())
-                partitions = [each for each in partitions if each in unfinished]
+                partitions = sorted((each for each in partitions if each in unfinished), key=served.__contains__)
         except KafkaError as error:
-            if error.code not in STALE:
+            if error.code not in STALE and not any(self._is_near(topic, node, each) for each in partitions):
                 await self._queue.put(error)
                 return
             stale = error
@@ -183,10 +198,27 @@ class Consumption:
         finally:
             if connection is not None:
                 connection.abort()
+        if stale is not None:
+            self._cluster.forget_nearest(topic.name, partitions)
         if stale is not None and time.monotonic() - self._last_success > self._cluster.timeout_s:
             await self._queue.put(stale)
         else:
-            await self._queue.put(_Returned(partitions if stale is not None else []))
+            await self._queue.put(_Returned(partitions if stale is not None or must_move else []))
+
+    def _is_near(self, topic: TopicMetadata, node: int, partition: int) -> bool:
+        """Whether the partition is read from a follower in the gateway's rack, whose errors lead to the leader."""
+        return bool(self._rack) and topic.leaders.get(partition) != node
+
+    def _must_move(self, topic: TopicMetadata, node: int, response: Iterable[FetchedPartition]) -> bool:
+        """Whether a partition is read elsewhere from now on: the leader has named a replica, or has to do so again."""
+        must_move = False
+        for fetched in response:
+            if fetched.preferred_replica >= 0:
+                self._cluster.use_nearest(topic.name, fetched.partition, fetched.preferred_replica)
+                must_move = True
+            elif self._is_near(topic, node, fetched.partition):
+                must_move = must_move or self._cluster.nearest(topic.name, fetched.partition) is None
+        return must_move
 
     def _explained(self, error: KafkaError, partition: int) -> KafkaError:
         topic = self._request.topic
@@ -199,7 +231,7 @@ class Consumption:
             )
         return error
 
-    async def _put(self, fetched: FetchedPartition) -> None:
+    async def _put(self, fetched: FetchedPartition, *, is_response_empty: bool) -> None:
         self._last_success = time.monotonic()
         partition = fetched.partition
         end = None if self._ends is None else self._ends[partition]
@@ -211,7 +243,9 @@ class Consumption:
                 await self._queue.put(message)
             if self._builder.is_full:
                 return
-        if end is not None and not fetched.data and fetched.high_watermark >= end:
+        if end is None or not is_response_empty or fetched.high_watermark < end:
+            self._empty_since.pop(partition, None)
+        elif time.monotonic() - self._empty_since.setdefault(partition, time.monotonic()) > GONE_S:
             self._positions[partition] = end  # what was there is gone, by compaction: nothing more can come
 
 

@@ -11,6 +11,7 @@ from ..kafka.cluster import CONSUMER, READ_COMMITTED, TopicMetadata
 from ..kafka.connection import Connection
 from .batches import Aborted
 
+GONE_S: Final = 5.0  # responses without records that ought to have some: they are gone, and nothing is slow
 BY_ID: Final = 13  # the first version that names topics by id
 EMPTY: Final = memoryview(b"")
 
@@ -22,6 +23,8 @@ class FetchedPartition(NamedTuple):
     log_start_offset: int
     data: memoryview
     aborted: Sequence[Aborted] | None  # None for read_uncommitted
+    preferred_replica: int  # where a reader of this rack reads on; -1 for here
+    visible_end: int  # the high watermark, or for read_committed the last stable offset
 
 
 async def fetch(
@@ -33,8 +36,10 @@ async def fetch(
     max_wait_ms: int,
     max_bytes: int,
     timeout_s: float,
+    rack: str = "",
 ) -> list[FetchedPartition]:
-    """The broker waits for records up to `max_wait_ms`. A first batch above `max_bytes` comes whole."""
+    """The broker waits for records up to `max_wait_ms`. A first batch above `max_bytes` comes whole. With a rack, a
+    leader may name a replica there instead of records."""
     kind = FetchRequest.Topic
     partitions = [
         kind.Partition(partition=each, fetch_offset=position, partition_max_bytes=max_bytes)
@@ -50,6 +55,7 @@ async def fetch(
         min_bytes=1,
         max_bytes=max_bytes,
         isolation_level=isolation,
+        rack_id=rack,
         topics=[named],
     )
     response = await connection.request(request, timeout_s=timeout_s + max_wait_ms / 1000, version=version)
@@ -68,6 +74,7 @@ def _partition(topic: TopicMetadata, answer: Any, isolation: int) -> FetchedPart
     if isolation == READ_COMMITTED:
         aborted = [Aborted(each.producer_id, each.first_offset) for each in answer.aborted_transactions or ()]
     data = answer.records
+    visible_end = answer.last_stable_offset if isolation == READ_COMMITTED else answer.high_watermark
     return FetchedPartition(
         answer.partition_index,
         error,
@@ -75,4 +82,6 @@ def _partition(topic: TopicMetadata, answer: Any, isolation: int) -> FetchedPart
         answer.log_start_offset,
         EMPTY if data is None else memoryview(data),
         aborted,
+        answer.preferred_read_replica,
+        visible_end,
     )

@@ -19,6 +19,11 @@ def isolation_of(consistency: int) -> int:
     return READ_COMMITTED if consistency == types_pb2.CONSISTENCY_STABLE else READ_UNCOMMITTED
 
 
+def rack_of(cluster: Cluster, consistency: int) -> str:
+    """The rack whose replicas may be read; empty for the leaders only."""
+    return cluster.access.rack if consistency == types_pb2.CONSISTENCY_NEAREST else ""
+
+
 async def check_consistency(cluster: Cluster, topic: str, consistency: int) -> None:
     """Refuse a level that is unknown, or that the topic does not have. The topic is asked each time: what was true
     before may have been changed."""

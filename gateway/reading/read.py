@@ -4,6 +4,8 @@ A Fetch with a limit of one byte brings exactly one batch. Kafka has no index of
 searched for backwards, in ranges of offsets that double, up to `MAX_SCAN_BYTES`.
 """
 
+import asyncio
+import time
 from typing import Final
 
 import grpc
@@ -13,18 +15,19 @@ from trioka.protocol.partitioner import partition_of
 from trioka.protocol.record import Record
 
 from ..failures import Refused
-from ..kafka.cluster import EARLIEST, LATEST, Cluster
+from ..kafka.cluster import EARLIEST, LATEST, Cluster, TopicMetadata
 from ..v1 import log_pb2
 from .batches import records_from, seen_batches
-from .fetch import FetchedPartition, fetch
+from .fetch import GONE_S, FetchedPartition, fetch
 from .messages import record_message
-from .positions import check_consistency, isolation_of
+from .positions import check_consistency, isolation_of, rack_of
 
 ONE_BATCH_BYTES: Final = 1
 SCAN_FETCH_BYTES: Final = 1024 * 1024
 MAX_SCAN_BYTES: Final = 64 * 1024 * 1024
 FIRST_RANGE: Final = 512  # offsets
 MAX_RANGE: Final = 64 * 1024
+EMPTY_PAUSE_S: Final = 0.1
 
 
 class Reading:
@@ -34,6 +37,7 @@ class Reading:
         self._cluster = cluster
         self._request = request
         self._isolation = isolation_of(request.consistency)
+        self._rack = rack_of(cluster, request.consistency)
         self._partition = 0
         self._scanned_bytes = 0
 
@@ -73,28 +77,68 @@ class Reading:
         )
 
     async def _fetch(self, position: int, max_bytes: int) -> FetchedPartition:
+        """Without records only at the end, or behind what compaction has removed there: a broker whose object store is
+        slow answers with nothing, too."""
+        fetched = await self._fetch_once(position, max_bytes)
+        deadline = time.monotonic() + GONE_S
+        while not fetched.data and position < fetched.visible_end and time.monotonic() < deadline:
+            await asyncio.sleep(EMPTY_PAUSE_S)
+            fetched = await self._fetch_once(position, max_bytes)
+        return fetched
+
+    async def _fetch_once(self, position: int, max_bytes: int) -> FetchedPartition:
         async def attempt(fresh: bool) -> FetchedPartition:
-            node = await self._cluster.leader(self._request.topic, self._partition, fresh=fresh)
+            leader = await self._cluster.leader(self._request.topic, self._partition, fresh=fresh)
             topic = await self._cluster.topic(self._request.topic)
-            connection = await self._cluster.connection(node)
-            try:
-                (fetched,) = await fetch(
-                    connection,
-                    topic,
-                    {self._partition: position},
-                    isolation=self._isolation,
-                    max_wait_ms=0,
-                    max_bytes=max_bytes,
-                    timeout_s=self._cluster.timeout_s,
-                )
-                if fetched.error is not None:
-                    raise fetched.error
-            except (errors.UnknownTopicId, errors.InconsistentTopicId):
-                # The topic was created again since its metadata was requested.
-                raise errors.NotLeaderOrFollower(f"the metadata of topic {topic.name!r} is stale") from None
-            return fetched
+            if self._rack:
+                fetched = await self._fetch_near(topic, position, max_bytes, leader)
+                if fetched is not None:
+                    return fetched
+            return await self._fetch_from(leader, topic, position, max_bytes)
 
         return await self._cluster.retrying(attempt)
+
+    async def _fetch_near(
+        self, topic: TopicMetadata, position: int, max_bytes: int, leader: int
+    ) -> FetchedPartition | None:
+        """From the replica in the gateway's rack, or from the leader if it names none. None if that replica does not
+        have it."""
+        cluster, partition = self._cluster, self._partition
+        node = cluster.nearest(topic.name, partition)
+        if node is None:
+            fetched = await self._fetch_from(leader, topic, position, max_bytes, rack=self._rack)
+            if fetched.preferred_replica < 0:
+                return fetched
+            node = fetched.preferred_replica
+            cluster.use_nearest(topic.name, partition, node)
+        try:
+            fetched = await self._fetch_from(node, topic, position, max_bytes, rack=self._rack)
+        except errors.KafkaError:
+            cluster.forget_nearest(topic.name, [partition])
+            return None
+        return fetched if fetched.data else None
+
+    async def _fetch_from(
+        self, node: int, topic: TopicMetadata, position: int, max_bytes: int, *, rack: str = ""
+    ) -> FetchedPartition:
+        connection = await self._cluster.connection(node)
+        try:
+            (fetched,) = await fetch(
+                connection,
+                topic,
+                {self._partition: position},
+                isolation=self._isolation,
+                max_wait_ms=0,
+                max_bytes=max_bytes,
+                timeout_s=self._cluster.timeout_s,
+                rack=rack,
+            )
+            if fetched.error is not None:
+                raise fetched.error
+        except (errors.UnknownTopicId, errors.InconsistentTopicId):
+            # The topic was created again since its metadata was requested.
+            raise errors.NotLeaderOrFollower(f"the metadata of topic {topic.name!r} is stale") from None
+        return fetched
 
     async def _at_offset(self, offset: int) -> tuple[Record, int]:
         try:

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from ..process.http import BodyTooLarge
+from ..process.http_limits import BodyRefused
 from ..process.routing import ANY, Endpoint, NoEndpoint, endpoint, find_endpoint
 from .access import RegistryAccess
 from .errors import RegistryError
@@ -104,7 +104,7 @@ class RegistryApp:
             return _json({"error_code": error.code, "message": error.message}, error.status, headers)
         except NoEndpoint as error:
             return _json({"error_code": error.status, "message": str(error)}, error.status)
-        except BodyTooLarge:
+        except BodyRefused:
             raise
         except Exception as error:
             if isinstance(error, RuntimeError) and "shutdown" in str(error):  # of the pool of threads

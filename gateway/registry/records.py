@@ -135,6 +135,10 @@ def context_record(context: str) -> Record:
     return Record(dump({"keytype": CONTEXT, **named, "magic": 0}), dump(named))
 
 
+def noop_record() -> Record:
+    return Record(dump({"keytype": NOOP, "magic": 0}), None)
+
+
 def guid_of(schema: StoredSchema) -> str | None:
     """Confluent's identity of a schema in all contexts and registries: MD5 of its text and its references, as a UUID.
 

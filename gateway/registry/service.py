@@ -17,6 +17,7 @@ from .store import SchemaStore
 from .subjects import ALL_CONTEXTS, DEFAULT_CONTEXT, checked_subject, context_of, parse_subject
 
 T = TypeVar("T")
+MAX_DIGITS: Final = 10  # of an id
 NOT_A_BODY: Final = "The body must be a JSON object."
 
 
@@ -165,7 +166,7 @@ class RegistryService:
             return self._read(look)
 
     def _holders(self, state: RegistryState, number: str, query: "Query", *, deleted: bool) -> list[StoredSchema]:
-        if not (number.isascii() and number.isdecimal()) or int(number[:12]) > MAX_INT32:
+        if not (number.isascii() and number.isdecimal()) or len(number) > MAX_DIGITS or int(number) > MAX_INT32:
             raise schema_not_found(number[:50])
         subject = query.text("subject")
         context = parse_subject(subject).context if subject else DEFAULT_CONTEXT

@@ -84,6 +84,7 @@ class RegistryState:
         if key is None:
             raise BadRecord("a record without a key")
         decoded = decode_key(key)
+        value = value or None  # Karapace writes an empty value where Confluent's registry writes none
         if decoded.keytype == SCHEMA:
             self._replay_schema(decoded, value)
         elif decoded.keytype == CONFIG:

@@ -10,6 +10,9 @@ write decides on the state, appends its records in one transaction, and waits un
 succeeds, no other writer came between; if the registry was fenced, it begins again. So two registries that write in
 turns take over from each other, and a decision is never made on a state that has changed since.
 
+Behind the marker of a transaction comes a NOOP, as Confluent's registry writes them: a registry that waits until it
+has read the last offset, such as Karapace, would wait for a marker for ever.
+
 A commit whose response is lost may have happened. The next initialisation settles it, and the records that were read
 say which way.
 
@@ -22,6 +25,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Protocol, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
@@ -34,7 +38,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # public, and
 )
 
 from .errors import RegistryError, no_writer, store_failed, timed_out
-from .records import BadRecord, Record
+from .records import BadRecord, Record, noop_record
 from .state import RegistryState
 
 LOG: Final = logging.getLogger("trioka.gateway.registry")
@@ -43,6 +47,7 @@ POLL_S: Final = 0.5
 FETCH_WAIT_MS: Final = 100  # after this long the reader knows that what follows is the end, or another's marker
 MIN_TIMEOUT_S: Final = 0.1  # of a request whose time is over: it fails with a reason
 PAUSE_S: Final = 0.1
+STOP_S: Final = 2.0  # for a NOOP that is not written
 RETRY_S: Final = 1.0  # after the cluster could not be reached
 END_ATTEMPTS: Final = 4  # a request to a broker that has died leaves time for others
 MAX_ATTEMPTS: Final = 12  # of a write, against other writers
@@ -92,6 +97,7 @@ class SchemaStore:
         self._recent: deque[tuple[int, Record]] = deque(maxlen=RECENT)
         self._writing = threading.Lock()  # guards the producer
         self._producer: Producer | None = None
+        self._plain: Producer | None = None  # without transactions
         self._is_stopped = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="registry-reader", daemon=True)
 
@@ -105,6 +111,9 @@ class SchemaStore:
         self._thread.join()
         with self._writing:
             self._producer = None
+            if self._plain is not None:
+                self._plain.flush(STOP_S)
+                self._plain = None
 
     def not_ready(self) -> str | None:
         with self._changed:
@@ -373,6 +382,18 @@ class SchemaStore:
         for record in records:
             producer.produce(self._topic, record.value, record.key, PARTITION)
         producer.commit_transaction(self._timeout_s)
+        self._end_with_a_record()
+
+    def _end_with_a_record(self) -> None:
+        """Not waited for: if it is lost, the next write brings another one."""
+        if self._plain is None:
+            self._plain = Producer(
+                {**self._client, "linger.ms": 0, "allow.auto.create.topics": False, "error_cb": _ignore}
+            )
+        noop = noop_record()
+        with suppress(BufferError, KafkaException):
+            self._plain.produce(self._topic, noop.value, noop.key, PARTITION)
+            self._plain.poll(0)
 
     def _read_back(self, start: int, records: Sequence[Record]) -> int | None:
         """The offset of the last of these records, if all were read at or after `start`."""

@@ -9,6 +9,7 @@ is deleted: a response that is lost is not committed.
 """
 
 import asyncio
+import logging
 import re
 import secrets
 import time
@@ -21,12 +22,14 @@ from confluent_kafka import KafkaError as RdError
 
 from ..cluster_access import OAUTHBEARER, ClusterAccess, Login
 from ..producing.librdkafka_errors import as_kafka_error
-from ..producing.writer import LOG, RECONNECT_MS, TOKEN_S
+from ..producing.writer import LOG as CLIENT_LOG
+from ..producing.writer import RECONNECT_MS, TOKEN_S
 from ..v1 import types_pb2
 from .errors import BAD_INSTANCE_CONFIG, INSTANCE_EXISTS, NO_INSTANCE, WRONG_SUBSCRIPTION, RestError
 from .formats import BINARY, FORMATS
 from .requests import JsonObject, list_of, name_of, object_of, whole, whole_text
 
+LOG: Final = logging.getLogger("trioka.gateway.rest")
 CLOSING_THREADS: Final = 8  # beside one for each instance: a request may wait for records for a minute
 DEFAULT_TIMEOUT_MS, MAX_TIMEOUT_MS = 1000, 60_000
 DEFAULT_BYTES, MAX_BYTES = 1 << 20, 32 << 20
@@ -101,7 +104,7 @@ class Instance:
                 "fetch.min.bytes": options.fetch_min_bytes,
                 "max.poll.interval.ms": max(300_000, idle_ms + 60_000),
                 "queued.max.messages.kbytes": 4 * 1024,
-                "logger": LOG,
+                "logger": CLIENT_LOG,
                 "error_cb": self._failed,
             }
         )

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from ..clients import CallerClients, Clients
 from ..cluster_access import ClusterAccess, Login
 from ..credentials import login_of
-from ..process.http import BodyTooLarge
+from ..process.http_limits import BodyRefused
 from ..process.metrics import Metrics
 from ..process.routing import Endpoint, NoEndpoint, endpoint, find_endpoint
 from ..registry.access import RegistryAccess
@@ -115,7 +115,7 @@ class RestApp:
             response = result if isinstance(result, Response) else _json(result.body, result.status, result.media_type)
         except NoEndpoint as error:
             response = _failure(RestError(error.status, str(error)))
-        except BodyTooLarge:
+        except BodyRefused:
             raise
         except Exception as error:
             refusal = as_rest_error(error)

@@ -34,6 +34,7 @@ MAX_PARTITIONS: Final = 10_000  # in an event's id
 MESSAGE_BYTES: Final = 1 << 20
 KEEP_ALIVE_S: Final = 15.0  # a comment, so that proxies keep a tail without records open
 CONSISTENCIES: Final = {
+    "nearest": types_pb2.CONSISTENCY_NEAREST,
     "committed": types_pb2.CONSISTENCY_COMMITTED,
     "read_uncommitted": types_pb2.CONSISTENCY_COMMITTED,
     "stable": types_pb2.CONSISTENCY_STABLE,

@@ -44,13 +44,17 @@ class Subscription:
         )
 
     async def responses(self) -> AsyncGenerator[log_pb2.SubscribeResponse, None]:
-        join = await self._join()
+        ended = asyncio.create_task(self._ended.get())
+        try:
+            join = await self._join(ended)
+        except BaseException:
+            ended.cancel()
+            raise
         member = self.member = Member(
             self._clients.cluster.access, join, self._window, max_message_bytes=self._max_message_bytes
         )
         reader = asyncio.create_task(self._read(member))
         reader.add_done_callback(self._read_ended)
-        ended = asyncio.create_task(self._ended.get())
         try:
             while True:
                 event = asyncio.create_task(member.events.get())
@@ -77,12 +81,18 @@ class Subscription:
             ended.cancel()
             member.close()
 
-    async def _join(self) -> log_pb2.Join:
+    async def _join(self, ended: "asyncio.Task[Exception | None]") -> log_pb2.Join:
+        reading = asyncio.ensure_future(self._context.read())
         try:
-            async with asyncio.timeout(JOIN_S):
-                first = await self._context.read()
-        except TimeoutError:
-            raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, f"no join came within {JOIN_S:g} s") from None
+            await asyncio.wait([reading, ended], timeout=JOIN_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not reading.done():
+                reading.cancel()
+        if ended.done() and (stopped := ended.result()) is not None:
+            raise stopped
+        if not reading.done():
+            raise Refused(grpc.StatusCode.DEADLINE_EXCEEDED, f"no join came within {JOIN_S:g} s")
+        first = reading.result()
         if first is grpc.aio.EOF or first.WhichOneof("order") != "join":
             raise Refused(INVALID, "the first message of a Subscribe is join")
         join: log_pb2.Join = first.join

@@ -5,7 +5,7 @@ not wait for the requests of a clean stop between nodes that all stop.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random, SystemRandom
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ OURS: Final = frozenset(
 
 
 class Nodes:
-    def __init__(self, folder: str, count: int, settings: Mapping[str, str]) -> None:
+    def __init__(self, folder: str, count: int, settings: Mapping[str, str], racks: Sequence[str] = ()) -> None:
         for key in OURS & settings.keys():
             raise ConfigError(f"{key} is chosen by the cluster under test, and cannot be set.")
         self.clock = MovableClock()
@@ -67,6 +67,7 @@ class Nodes:
         self.cuts = NetworkPartitions(self._owner)
         self._folder = folder
         self._settings = settings
+        self._racks = racks
         self.faults = Faults()
         self.schedule: FaultSchedule | None = None
         self._random = Random(SystemRandom().random())
@@ -122,6 +123,8 @@ class Nodes:
             "rlmm.config.remote.log.metadata.topic.replication.factor": str(replicas),
             "transaction.state.log.min.isr": str(in_sync),
         }
+        if self._racks:
+            own["broker.rack"] = self._racks[number - 1]
         folder = self.folder_of(number)
         node = Node(folder, self._settings, outer.port, clock=self.clock, own=own, faults=self.faults)
         node.broker.peers.dial = self.cuts.dial_from(number)

@@ -1,4 +1,4 @@
-"""A broker and a gateway in front of it, which the tests of a file share; each test takes a topic of its own."""
+"""A broker and a gateway in front of it, which all tests of a process share; each test takes a topic of its own."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -14,30 +14,30 @@ from trioka.testing.broker import Broker
 NUMBERS = count(1)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
     with Broker() as kafka:
         yield kafka
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def gateway(broker: Broker) -> Iterator[GatewayUnderTest]:
     with GatewayUnderTest(broker.bootstrap_servers) as gateway:
         yield gateway
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def channel(gateway: GatewayUnderTest) -> Iterator[grpc.Channel]:
     with grpc.insecure_channel(gateway.grpc) as channel:
         yield channel
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def log(channel: grpc.Channel) -> LogServiceStub:
     return LogServiceStub(channel)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def admin(channel: grpc.Channel) -> AdminServiceStub:
     return AdminServiceStub(channel)
 

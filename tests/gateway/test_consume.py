@@ -88,6 +88,27 @@ def test_all_partitions_are_read_when_none_is_named(broker: Broker, log: LogServ
     assert sorted(consumed(log, ten)) == sorted([*(b"%d" % each for each in range(10)), b"other"])
 
 
+def test_no_record_is_left_out_where_partitions_do_not_fit_into_one_fetch(
+    broker: Broker, log: LogServiceStub, topic: str
+) -> None:
+    """A broker fills a response in the order of the request, and the last partitions get nothing at first."""
+    written = []
+    for number in range(40):
+        written.append(b"%d-%s" % (number, b"x" * 2000))
+        broker.produce(topic, written[-1], partition=number % 2)
+    assert sorted(consumed(log, topic, max_bytes=5000)) == sorted(written)
+
+
+def test_a_partition_that_never_ends_does_not_keep_others_waiting(
+    broker: Broker, log: LogServiceStub, topic: str
+) -> None:
+    for number in range(40):
+        broker.produce(topic, b"x" * 2000, partition=0 if number % 4 else 1)
+    stream = log.Consume(log_pb2.ConsumeRequest(topic=topic, max_bytes=3000, follow=True), timeout=TIMEOUT_S)
+    assert {next(stream).partition for _ in range(6)} == {0, 1}
+    stream.cancel()
+
+
 def test_an_empty_topic_ends_at_once(log: LogServiceStub, topic: str) -> None:
     assert consumed(log, topic) == []
 

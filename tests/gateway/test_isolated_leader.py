@@ -17,7 +17,7 @@ from trioka.testing.broker import Broker
 from trioka.testing.cluster import Cluster
 
 LINEARIZABLE = types_pb2.CONSISTENCY_LINEARIZABLE
-HASTY = {"trioka.linearizable.read.timeout.ms": 500}
+HASTY: dict[str, Any] = {"trioka.linearizable.read.timeout.ms": 500}
 
 
 def rest_records(gateway: GatewayUnderTest, path: str) -> Any:

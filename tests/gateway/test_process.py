@@ -1,5 +1,6 @@
 """The process of the gateway: start, health, metrics, stop, and the settings that it refuses."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -104,3 +105,23 @@ def test_a_certificate_that_cannot_be_used_is_one_sentence_and_an_exit_code(
     assert done.returncode == 1
     assert "error: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_log_lines_are_json_with_the_names_of_their_events() -> None:
+    words = ["--grpc", "127.0.0.1:0", "--http", "off", "--metrics", "off", "--log-level", "info"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trioka", "gateway", *words, "--bootstrap-server", "127.0.0.1:1"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    while "gRPC" not in process.stdout.readline():
+        pass
+    process.terminate()
+    _, lines = process.communicate(timeout=60)
+    found = [json.loads(line) for line in lines.splitlines()]
+    stopping = next(each for each in found if each["event"] == "gateway.stopping")
+    assert (stopping["level"], stopping["grace_s"]) == ("info", 10.0)
+    assert process.returncode == 0

@@ -3,6 +3,7 @@
 import base64
 import ssl
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import grpc
 import pytest
 from security.tokens import AUDIENCE, ISSUER, claims, key_set, other_rsa_key
 from security.tokens import signed as signed_token
-from support.certificates import authority, signed
+from support.certificates import Identity, authority, signed
 from support.gateway import GatewayUnderTest
 from support.gateway_calls import TIMEOUT_S, Stream, failing, produce
 
@@ -174,6 +175,77 @@ def test_a_client_without_a_certificate_is_refused_where_one_is_wanted(broker: B
         assert raised.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
         with grpc.secure_channel(address, with_one) as channel:
             assert LogServiceStub(channel).Produce(produce(name, b"x"), timeout=TIMEOUT_S).positions
+
+
+def test_the_gateways_certificate_is_its_name_at_a_cluster_that_wants_one(tmp_path: Path) -> None:
+    """For what it reads itself, and for librdkafka. Who reaches the gateway is that user, so it stays on loopback."""
+    trusted = authority()
+    (tmp_path / "ca.pem").write_text(trusted.chain_pem)
+    key = signed(trusted, "CN=gateway").write(tmp_path / "gateway.pem")
+    settings = {
+        "ssl.client.auth": "requested",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(tmp_path / "ca.pem"),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:CN=gateway",
+    }
+    with Broker(tls=True, **settings) as kafka:  # type: ignore[arg-type]
+        config = client_file(tmp_path, kafka)
+        for identity, code in (("", grpc.StatusCode.PERMISSION_DENIED), (f"ssl.keystore.location={key}\n", None)):
+            with Path(config).open("a") as file:
+                file.write(f"{identity}ssl.keystore.type=PEM\n" if identity else "")
+            with (
+                GatewayUnderTest(kafka.bootstrap_servers, "--command-config", config) as gateway,
+                grpc.insecure_channel(gateway.grpc) as channel,
+            ):
+                log, admin = LogServiceStub(channel), AdminServiceStub(channel)
+                if code is not None:
+                    with failing() as failed:
+                        admin.CreateTopic(admin_pb2.CreateTopicRequest(topic="t"), timeout=TIMEOUT_S)
+                    assert failed.code is code
+                    continue
+                admin.CreateTopic(admin_pb2.CreateTopicRequest(topic="t"), timeout=TIMEOUT_S)
+                assert log.Produce(produce("t", b"x"), timeout=TIMEOUT_S).positions
+                assert log.Read(log_pb2.ReadRequest(topic="t", offset=0), timeout=TIMEOUT_S).record.value == b"x"
+
+
+def test_a_certificate_that_is_replaced_is_used_for_new_connections(broker: Broker, tmp_path: Path) -> None:
+    """Of gRPC and of HTTP; a file that cannot be used changes nothing."""
+    old, new = authority("CN=old"), authority("CN=new")
+    server = signed(old).write(tmp_path / "server.pem")
+    words = ["--override", "tls.reload.interval.ms=100", "--log-level", "info", "--log-format", "json"]
+    for key in ("certificate", "key"):
+        words += ["--override", f"tls.{key}.file={server}"]
+    name = broker.create_topic("reloaded", 1)
+
+    def is_trusted(root: Identity, gateway: GatewayUnderTest) -> tuple[bool, bool]:
+        """By gRPC, and by HTTP."""
+        address = f"localhost:{gateway.grpc.rpartition(':')[2]}"
+        credentials = grpc.ssl_channel_credentials(root.chain_pem.encode())
+        option = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.secure_channel(address, credentials, options=option) as channel:
+            try:
+                by_grpc = bool(LogServiceStub(channel).Produce(produce(name, b"x"), timeout=TIMEOUT_S).positions)
+            except grpc.RpcError:
+                by_grpc = False
+        context = ssl.create_default_context(cadata=root.chain_pem)
+        try:
+            port = gateway.addresses["HTTP"].rpartition(":")[2]
+            with urllib.request.urlopen(f"https://localhost:{port}/topics", timeout=TIMEOUT_S, context=context):
+                return by_grpc, True
+        except urllib.error.URLError:
+            return by_grpc, False
+
+    with GatewayUnderTest(broker.bootstrap_servers, *words) as gateway:
+        assert is_trusted(old, gateway) == (True, True)
+        server.write_text("no certificate")
+        time.sleep(0.3)
+        assert is_trusted(old, gateway) == (True, True)
+        signed(new).write(server)
+        deadline = time.monotonic() + TIMEOUT_S
+        while is_trusted(new, gateway) != (True, True):
+            assert time.monotonic() < deadline
+        assert is_trusted(old, gateway) == (False, False)
 
 
 def test_users_beyond_the_limit_take_the_place_of_idle_ones(secured: Broker, password: str, tmp_path: Path) -> None:

@@ -82,8 +82,9 @@ class GatewayUnderTest:
         return self._process.wait(STOP_S)
 
     def close(self) -> None:
+        """Without its graceful stop, which costs a second; tests of it send a signal, and wait."""
         if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+            self._process.kill()
         self._finish()
 
     def _finish(self) -> None:

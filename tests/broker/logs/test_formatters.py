@@ -23,7 +23,7 @@ from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
 
 ROOT = Path(__file__).resolve().parents[3]
-PACKAGES = ("broker", "cluster", "coordinator", "storage", "protocol")
+PACKAGES = ("broker", "cluster", "coordinator", "gateway", "storage", "protocol")
 LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 SECRET = b"a-record-that-nobody-else-may-read"
 
@@ -112,13 +112,15 @@ def logged() -> Iterator[tuple[str, str, str]]:
     """Where something is logged, by which logger, in which sentence."""
     for path in sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py")):
         text = path.read_text()
-        if "log." not in text and "audit." not in text and "warn_once(" not in text:
+        if "log." not in text and "LOG." not in text and "audit." not in text and "warn_once(" not in text:
             continue
         tree = ast.parse(text)
         loggers = {
-            ast.unparse(node.targets[0]): str(node.value.args[0].value)
+            ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0]): str(
+                node.value.args[0].value
+            )
             for node in ast.walk(tree)
-            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+            if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call)
             if ast.unparse(node.value.func) == "logging.getLogger"
             if node.value.args and isinstance(node.value.args[0], ast.Constant)
         }
@@ -126,7 +128,7 @@ def logged() -> Iterator[tuple[str, str, str]]:
             if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
                 continue
             place, called = f"{path.relative_to(ROOT)}:{node.lineno}", node.func.attr
-            if called in LEVELS and ast.unparse(node.func.value) in {"log", "audit", *loggers}:
+            if called in LEVELS and ast.unparse(node.func.value) in {"log", "audit", "LOG", *loggers}:
                 assert ast.unparse(node.func.value) in loggers, f"{place}: which logger?"
                 logger, sentence = loggers[ast.unparse(node.func.value)], node.args[0]
             elif called == "warn_once" and len(node.args) > 1:

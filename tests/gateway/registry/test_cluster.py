@@ -96,7 +96,7 @@ def check(registries: list[Registry], ids: list[dict[str, int]]) -> None:
     assert listed[0] == listed[1] == listed[2]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_two_registries_lose_no_schema_and_give_no_id_twice_when_a_broker_is_killed() -> None:
     register_while_brokers_are_killed(1)
 

@@ -125,6 +125,7 @@ BAD_REQUESTS: list[tuple[str, str, Any, int]] = [
     ("GET", "/schemas/ids/999999", None, 40403),
     ("GET", "/schemas/ids/99999999999999999999", None, 40403),
     ("GET", "/schemas/ids/x", None, 40403),
+    ("GET", f"/schemas/ids/{'0' * 5000}", None, 40403),
     ("POST", "/subjects/there", {"schema": STRING}, 40403),
     ("POST", "/subjects/there/versions", {"schema": STRING}, 409),
     ("POST", "/subjects/there/versions", {"schema": "{"}, 42201),

@@ -56,6 +56,11 @@ def test_versions_after_a_deletion_are_live(module: ModuleType) -> None:
     assert found.version("a", -1).version == 2
 
 
+def test_an_empty_value_is_a_tombstone_as_karapace_writes_it(module: ModuleType) -> None:
+    found = replayed(module, schema("a", 1, 1), Record(schema_tombstone("a", 1).key, b""))
+    assert found.subjects(deleted=True) == []
+
+
 def test_a_tombstone_removes_the_id_with_its_last_version(module: ModuleType) -> None:
     found = replayed(module, schema("a", 1, 1, "s"), schema("b", 1, 1, "s"), schema_tombstone("a", 1))
     assert [each.subject for each in found.by_id(".", 1)] == ["b"]

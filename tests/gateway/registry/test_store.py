@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from trioka.gateway.registry.changes import delete_subject
@@ -78,6 +78,17 @@ def test_records_that_are_none_are_skipped(kafka: Broker) -> None:
     kafka.produce("_schemas", None, key=b'{"keytype":"NOOP","magic":0}')
     with store_on(kafka) as store:
         assert add(store, "a").schema.id == 1
+
+
+def test_the_last_offset_of_the_topic_is_a_record_and_no_marker(kafka: Broker) -> None:
+    """Karapace writes nothing before it has read the last offset."""
+    with store_on(kafka) as store:
+        add(store, "a")
+        add(store, "b", "long")
+    offsets = [each.offset for each in kafka.records("_schemas", 0)]
+    consumer = Consumer({**kafka.client_config("confluent-kafka"), "group.id": "unused"})
+    assert consumer.get_watermark_offsets(TopicPartition("_schemas", 0), 30) == (0, offsets[-1] + 1)
+    consumer.close()
 
 
 def test_a_topic_with_several_partitions_is_refused(kafka: Broker) -> None:

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 
@@ -36,4 +37,59 @@ func main() {
 	h := sr.ConfluentHeader{}
 	b := must(h.AppendEncode(nil, s.ID, nil))
 	fmt.Println(b)
+	evolve(ctx, c)
+	serde(ctx, c)
+}
+
+// A second version of each format, behind a reference in each.
+func evolve(ctx context.Context, c *sr.Client) {
+	for _, x := range []struct {
+		kind                      sr.SchemaType
+		name, part, first, second string
+	}{
+		{sr.TypeAvro, "n.Part", `{"type":"record","name":"Part","namespace":"n","fields":[]}`,
+			`{"type":"record","name":"W","namespace":"n","fields":[{"name":"p","type":"n.Part"}]}`,
+			`{"type":"record","name":"W","namespace":"n","fields":[{"name":"p","type":"n.Part"},{"name":"q","type":"int","default":1}]}`},
+		{sr.TypeJSON, "http://n/part.json", `{"$id":"http://n/part.json","type":"number"}`,
+			`{"$id":"http://n/w.json","type":"object","properties":{"p":{"$ref":"part.json"}},"additionalProperties":false}`,
+			`{"$id":"http://n/w.json","type":"object","properties":{"p":{"$ref":"part.json"},"q":{"type":"string"}},"additionalProperties":false}`},
+		{sr.TypeProtobuf, "part.proto", `syntax = "proto3"; message Part { string n = 1; }`,
+			`syntax = "proto3"; import "part.proto"; message W { Part p = 1; }`,
+			`syntax = "proto3"; import "part.proto"; message W { Part p = 1; int32 q = 2; }`},
+	} {
+		part, whole := "part-"+x.kind.String(), "whole-"+x.kind.String()
+		must(c.CreateSchema(ctx, part, sr.Schema{Schema: x.part, Type: x.kind}))
+		references := []sr.SchemaReference{{Name: x.name, Subject: part, Version: 1}}
+		for _, text := range []string{x.first, x.second, x.second} {
+			made := must(c.CreateSchema(ctx, whole, sr.Schema{Schema: text, Type: x.kind, References: references}))
+			found := must(c.SchemaByID(ctx, made.ID))
+			fmt.Print(made.Version, found.Type, found.References, " ")
+		}
+		fmt.Println(must(c.SubjectVersions(ctx, whole)))
+	}
+}
+
+type order struct {
+	Price float64 `json:"price"`
+}
+
+// Values in the frames of the registry, with the index of a message for Protobuf.
+func serde(ctx context.Context, c *sr.Client) {
+	made := must(c.CreateSchema(ctx, "serde-json", sr.Schema{Schema: `{"type":"object","title":"Order"}`, Type: sr.TypeJSON}))
+	proto := must(c.LookupSchema(ctx, "go-ref", must(c.SchemaByID(ctx, must(c.SchemaByVersion(ctx, "go-ref", 1)).ID))))
+	var s sr.Serde
+	s.Register(made.ID, order{}, sr.EncodeFn(json.Marshal), sr.DecodeFn(json.Unmarshal))
+	s.Register(proto.ID, []byte(nil), sr.Index(0), sr.EncodeFn(func(v any) ([]byte, error) { return v.([]byte), nil }),
+		sr.DecodeFn(func(b []byte, v any) error { *v.(*[]byte) = b; return nil }))
+	var read order
+	if err := s.Decode(must(s.Encode(order{2.5})), &read); err != nil {
+		fmt.Println("FAIL", err)
+		os.Exit(1)
+	}
+	var raw []byte
+	if err := s.Decode(must(s.Encode([]byte{10, 0})), &raw); err != nil {
+		fmt.Println("FAIL", err)
+		os.Exit(1)
+	}
+	fmt.Println(read.Price, raw)
 }
