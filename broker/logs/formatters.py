@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from .event import Event
+from .lifecycle_events import LIFECYCLE_EVENTS
 from .tier_events import TIER_EVENTS
 
 MAX_LINE: Final = 16 * 1024  # characters; tracebacks are the longest
@@ -29,8 +30,7 @@ MAX_REPEATED: Final = 1000  # distinct warnings that are remembered
 # By logger and sentence. Two loggers may log the same event under one name.
 EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     **TIER_EVENTS,
-    ("trioka.broker", "the broker is ready: node %d, epoch %d"): Event("broker.ready", ("node", "broker_epoch")),
-    ("trioka.broker", "the broker has stopped"): Event("broker.stopped"),
+    **LIFECYCLE_EVENTS,
     ("trioka.broker", "a log directory is offline: %s"): Event("directory.offline", ("reason",)),
     ("trioka.broker", "this node ends: %s"): Event("broker.failed", ("reason",)),
     ("trioka.broker", "log directory %s was not closed cleanly: %s"): Event(
@@ -98,8 +98,6 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ("trioka.membership", "broker %d stops while it may still lead partitions"): Event(
         "broker.left_leading", ("broker",)
     ),
-    ("trioka.quorum", "node %d is no longer the quorum leader (epoch %d)"): Event("quorum.resigned", ("node", "epoch")),
-    ("trioka.quorum", "node %d is the quorum leader in epoch %d"): Event("quorum.leader", ("node", "epoch")),
     ("trioka.quorum", "the metadata log can no longer be written: %s"): Event("quorum.failed", ("reason",)),
     ("trioka.quorum", "internal error: replaying decided records failed"): Event("bug.metadata"),
     ("trioka.quorum", "node %d could not become the active controller: %s"): Event(

@@ -24,8 +24,9 @@ from trioka import __version__
 
 from ..terminal.failure import CannotStart, Failure
 from . import temp_folders
-from .flags import DEFAULT_PORT
+from .flags import DEFAULT_PORT, JSON
 from .gc_policy import freeze_startup_objects
+from .log_lines import in_log_format, set_up_logging, write_errors, write_note
 from .port_owner import owner_of
 from .sd_notify import READY, STOPPING, notify
 
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from ..cluster.local_cluster import LocalCluster
     from .dev_security import DevSecurity
     from .gateway_process import GatewayProcess
+
+lifecycle = logging.getLogger("trioka.lifecycle")
 
 HTTP_PORT_ABOVE: Final = 1000  # offset of the port of metrics and health from Kafka's port
 MAX_PORT: Final = 65535
@@ -179,7 +182,8 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
     _layers(options["set"], "--set")  # the nodes read both; a mistake is reported once, before they start
     gc.enable()  # this process only supervises the nodes, but possibly for long
     started = time.perf_counter()
-    data, http = options["data"], options["http_port"]
+    data, http, form = options["data"], options["http_port"], options["log_format"]
+    set_up_logging(form, options["log_level"], is_dev=True)
     temporary = None if data else temp_folders.new_folder(TEMP_PREFIX)
 
     gateways: list[GatewayProcess] = []
@@ -187,12 +191,17 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
     def report(found: "LocalCluster") -> None:
         addresses = {f"Node {node.id}": ("127.0.0.1", node.port) for node in found.nodes.values()}
         where = next(iter(found.metrics.values()), None)
-        _report_ready(addresses, where, [str(data or temporary)], True, time.perf_counter() - started)
+        took = time.perf_counter() - started
+        if form == JSON:
+            _log_ready(addresses, where, [str(data or temporary)], took)
+        else:
+            _report_ready(addresses, where, [str(data or temporary)], True, took)
         if options["demo"]:
             _start_demo(found.servers)
         if options["gateway"] or options["registry"]:
             servers = ",".join(f"{host}:{port}" for host, port in found.servers)
-            gateways.append(GatewayProcess(servers, any_port=options["port"] == 0, has_registry=options["registry"]))
+            any_port, has_registry = options["port"] == 0, options["registry"]
+            gateways.append(GatewayProcess(servers, any_port=any_port, has_registry=has_registry, log_format=form))
 
     def listeners(number: int) -> str:
         """The HTTP listeners of the nodes; their ports are consecutive, as Kafka's are."""
@@ -253,9 +262,8 @@ def _serve(options: Mapping[str, Any]) -> None:
         if options["file"] is not None:
             file = parse_properties(Path(options["file"]).read_bytes())
         environment, overrides = _layers(options["override"], "The override")
-        for warning in exposed_files(options["file"], file):
-            print(f"note: {warning}", file=sys.stderr)
-        _run(file, environment, overrides, is_check=options["check"], options=options)
+        exposed = exposed_files(options["file"], file)
+        _run(file, environment, overrides, is_check=options["check"], options=options, remarks=exposed)
     except OSError as error:
         raise CannotStart(f"{options['file']} cannot be read: {error.strerror}.") from None
     except ValueError as error:
@@ -273,12 +281,15 @@ def _run(
     options: Mapping[str, Any],
     dev: DevRun | None = None,
     is_check: bool = False,
+    remarks: Sequence[str] = (),
 ) -> None:
-    started = time.perf_counter()
-    set_up_logging(options["log_format"], options["log_level"])
-    loaded, remarks = _checked(file, environment, overrides)
-    for remark in () if dev is not None else remarks:  # `dev` has no properties file
-        print(f"note: {remark}", file=sys.stderr)
+    started, form = time.perf_counter(), options["log_format"]
+    set_up_logging(form, options["log_level"], is_dev=dev is not None)
+    for remark in remarks:
+        write_note(form, remark)
+    loaded, more = _checked(form, file, environment, overrides)
+    for remark in () if dev is not None else more:  # `dev` has no properties file
+        write_note(form, remark)
     if is_check:
         print("ok")
         return
@@ -297,7 +308,7 @@ def _run(
 
     raise_descriptor_limit()
     try:
-        trio.run(_live, loaded, dev, started)
+        trio.run(_live, loaded, dev, started, form)
     except Exception as errors:  # not `except*`: before Python 3.11.4, an exception raised there is wrapped in a group
         happened = list(_single(errors))
         ended = next((each for each in happened if isinstance(each, LogDirectoriesOffline)), None)
@@ -319,7 +330,7 @@ def _run(
 
 
 def _checked(
-    file: Mapping[str, str], environment: Mapping[str, str], overrides: Mapping[str, str]
+    form: str, file: Mapping[str, str], environment: Mapping[str, str], overrides: Mapping[str, str]
 ) -> tuple["Loaded", list[str]]:
     """The configuration, and remarks about it. All errors but the last are printed, and that one is raised."""
     from trioka.broker.config.layers import ConfigError
@@ -331,8 +342,7 @@ def _checked(
         tls_remarks = check_security(loaded.config, loaded.node)
     except ConfigError as error:
         *others, last = str(error), *error.others
-        for other in others:
-            print(f"error: {other}", file=sys.stderr)
+        write_errors(form, others)
         raise CannotStart(last) from None
     return loaded, [*loaded.warnings, *loaded.notes, *tls_remarks]
 
@@ -346,17 +356,7 @@ def _single(error: Exception) -> Iterator[Exception]:
         yield error
 
 
-def set_up_logging(form: str, level: str) -> None:
-    from trioka.broker.logs.formatters import HumanFormatter, JsonFormatter, RepeatFilter
-
-    is_human = form == "human" or (form == "auto" and sys.stderr.isatty())
-    handler = logging.StreamHandler()
-    handler.setFormatter(HumanFormatter() if is_human else JsonFormatter())
-    handler.addFilter(RepeatFilter())
-    logging.basicConfig(level=level.upper(), handlers=[handler])
-
-
-async def _live(loaded: "Loaded", dev: DevRun | None, started: float) -> None:
+async def _live(loaded: "Loaded", dev: DevRun | None, started: float, form: str) -> None:
     import trio
 
     from trioka.broker.broker import Broker
@@ -385,14 +385,17 @@ async def _live(loaded: "Loaded", dev: DevRun | None, started: float) -> None:
                 secured = {each.name: each.protocol.name for each in loaded.node.listeners if each.protocol}
                 security = None if dev is None else dev.security
                 addresses, log_dirs = _advertised(broker, dev), loaded.node.log_dirs
-                _report_ready(addresses, http, log_dirs, dev is not None, took, secured, security)
+                if form == JSON:
+                    _log_ready(addresses, http, log_dirs, took)
+                else:
+                    _report_ready(addresses, http, log_dirs, dev is not None, took, secured, security)
                 notify(READY)
                 for port in () if http_server is None else http_server.ports_in_use:
-                    print(f"note: port {port} is taken by {owner_of(port)}; metrics are elsewhere.", file=sys.stderr)
+                    write_note(form, f"port {port} is taken by {owner_of(port)}; metrics are elsewhere.")
                 if dev is not None and dev.is_demo:
                     _start_demo([_reachable(address) for address in broker.addresses.values()])
                 if dev is not None and dev.has_gateway:
-                    gateways.append(_gateway_of(broker, dev))
+                    gateways.append(_gateway_of(broker, dev, form))
                 from trioka.broker.network.scheduling import request_short_timeslice
 
                 request_short_timeslice()
@@ -439,7 +442,7 @@ def _reachable(address: tuple[str, int]) -> tuple[str, int]:
     return (LOOPBACK if host in WILDCARDS else host), port
 
 
-def _gateway_of(broker: "Broker", dev: DevRun) -> "GatewayProcess":
+def _gateway_of(broker: "Broker", dev: DevRun, form: str) -> "GatewayProcess":
     from .gateway_process import GatewayProcess
 
     host, port = _reachable(next(iter(broker.addresses.values())))
@@ -449,6 +452,7 @@ def _gateway_of(broker: "Broker", dev: DevRun) -> "GatewayProcess":
         client_file=client_file,
         any_port=dev.any_port,
         has_registry=dev.has_registry,
+        log_format=form,
     )
 
 
@@ -479,6 +483,13 @@ async def _mind(
     broker.stop()
     await anext(signals)
     scope.cancel()
+
+
+def _log_ready(
+    addresses: Mapping[str, tuple[str, int]], http: str | None, log_dirs: Sequence[str], seconds: float
+) -> None:
+    clients = ",".join(f"{name}://{_bracketed(host)}:{port}" for name, (host, port) in addresses.items())
+    lifecycle.info("ready in %.2f s: clients %s, metrics %s, data in %s", seconds, clients, http, ",".join(log_dirs))
 
 
 def _report_ready(
@@ -539,4 +550,7 @@ def say(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-RUN: Final[Mapping[str, Callable[[Mapping[str, Any]], None]]] = {"dev": _dev, "serve": _serve}
+RUN: Final[Mapping[str, Callable[[Mapping[str, Any]], None]]] = {
+    "dev": in_log_format(_dev),
+    "serve": in_log_format(_serve),
+}
