@@ -131,6 +131,13 @@ def test_dev_says_where_it_is_and_stops_cleanly(tmp_path: Path) -> None:
 def test_a_demonstration_has_orders_that_come_and_a_group_that_reads_them(tmp_path: Path) -> None:
     with running("dev", "--port", "0", "--http-port", "off", "--data", str(tmp_path), "--demo") as broker:
         at = ("-b", f"localhost:{broker.port}")
+        assert broker.process.stdout is not None
+        assert broker.process.stdout.readline().startswith("  Try ")
+        assert re.fullmatch(
+            r"  Demo     writes customers once and orders all the time, which the group billing reads; "
+            rf"watch it: (\S*/)?trioka lag billing -w -b localhost:{broker.port}\n",
+            broker.process.stdout.readline(),
+        )
         orders = run("consume", "orders", "-n", "5", *at)  # it waits until they are there
         assert orders.returncode == 0, orders
         assert all(json.loads(line)["cents"] > 0 for line in orders.stdout.splitlines())

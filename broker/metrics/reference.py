@@ -86,7 +86,7 @@ def _lines() -> Iterator[str]:
     yield ""
     yield "## Log events\n"
     yield "Log lines go to standard error: as text on a terminal, otherwise as one JSON object per line"
-    yield "(`--log-format`, `--log-level`). Those of `trioka.lifecycle` are written at the default level of `serve`, too."
+    yield "(`--log-format`, `--log-level`). `serve` writes those of `trioka.lifecycle` at the default level, too."
     yield "A repeated warning is written once a minute, with the number of omitted"
     yield "ones (`repeated`). `event` is one of the names below; it stays the same when the text of a message changes."
     yield "`bug.…` is an internal error: please report it.\n"

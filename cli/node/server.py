@@ -45,6 +45,8 @@ lifecycle = logging.getLogger("trioka.lifecycle")
 
 HTTP_PORT_ABOVE: Final = 1000  # offset of the port of metrics and health from Kafka's port
 MAX_PORT: Final = 65535
+DEMO: Final = "writes customers once and orders all the time, which the group billing reads"
+MEMORY_LOOK_S: Final = 0.25
 LOOPBACK: Final = "127.0.0.1"
 WILDCARDS: Final = ("0.0.0.0", "::")
 TEMP_PREFIX: Final = "trioka-dev-"
@@ -195,7 +197,7 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
         if form == JSON:
             _log_ready(addresses, where, [str(data or temporary)], took)
         else:
-            _report_ready(addresses, where, [str(data or temporary)], True, took)
+            _report_ready(addresses, where, [str(data or temporary)], True, took, is_demo=options["demo"])
         if options["demo"]:
             _start_demo(found.servers)
         if options["gateway"] or options["registry"]:
@@ -262,7 +264,7 @@ def _serve(options: Mapping[str, Any]) -> None:
         if options["file"] is not None:
             file = parse_properties(Path(options["file"]).read_bytes())
         environment, overrides = _layers(options["override"], "The override")
-        exposed = exposed_files(options["file"], file)
+        exposed = list(exposed_files(options["file"], file))
         _run(file, environment, overrides, is_check=options["check"], options=options, remarks=exposed)
     except OSError as error:
         raise CannotStart(f"{options['file']} cannot be read: {error.strerror}.") from None
@@ -287,9 +289,7 @@ def _run(
     set_up_logging(form, options["log_level"], is_dev=dev is not None)
     for remark in remarks:
         write_note(form, remark)
-    loaded, more = _checked(form, file, environment, overrides)
-    for remark in () if dev is not None else more:  # `dev` has no properties file
-        write_note(form, remark)
+    loaded = _checked(form, file, environment, overrides, is_dev=dev is not None)
     if is_check:
         print("ok")
         return
@@ -313,8 +313,10 @@ def _run(
         happened = list(_single(errors))
         ended = next((each for each in happened if isinstance(each, LogDirectoriesOffline)), None)
         if ended is not None:
-            hints = ["mend or replace the disk, then start the node again"]
-            raise Failure(f"this node has ended: {ended}", hints=hints) from None
+            hint = "mend or replace the disk, then start the node again"
+            if dev is not None and temp_folders.is_in_memory(loaded.node.log_dirs[0]):
+                hint = "keep the data on a disk: --data ./data"
+            raise Failure(f"this node has ended: {ended}", hints=[hint]) from None
         if isinstance(happened[0], CannotStart):
             raise happened[0] from None
         known = (DirectoryInUse, ForeignDirectory, NotFormatted, VotersDisagree, CorruptFile, JoinRefused)
@@ -330,9 +332,14 @@ def _run(
 
 
 def _checked(
-    form: str, file: Mapping[str, str], environment: Mapping[str, str], overrides: Mapping[str, str]
-) -> tuple["Loaded", list[str]]:
-    """The configuration, and remarks about it. All errors but the last are printed, and that one is raised."""
+    form: str, file: Mapping[str, str], environment: Mapping[str, str], overrides: Mapping[str, str], *, is_dev: bool
+) -> "Loaded":
+    """The configuration. Remarks about it are printed, and all errors but the last, which is raised."""
+
+    def write_remarks(remarks: Sequence[str]) -> None:
+        for remark in () if is_dev else remarks:  # `dev` has no properties file
+            write_note(form, remark)
+
     from trioka.broker.config.layers import ConfigError
     from trioka.broker.config.server import load
     from trioka.broker.security.listener_check import check_security
@@ -341,10 +348,12 @@ def _checked(
         loaded = load(file, environment=environment, overrides=overrides)
         tls_remarks = check_security(loaded.config, loaded.node)
     except ConfigError as error:
+        write_remarks(error.remarks)
         *others, last = str(error), *error.others
         write_errors(form, others)
         raise CannotStart(last) from None
-    return loaded, [*loaded.warnings, *loaded.notes, *tls_remarks]
+    write_remarks([*loaded.warnings, *loaded.notes, *tls_remarks])
+    return loaded
 
 
 def _single(error: Exception) -> Iterator[Exception]:
@@ -372,14 +381,16 @@ async def _live(loaded: "Loaded", dev: DevRun | None, started: float, form: str)
             signalled = trio.Event()
             gateways: list[GatewayProcess] = []
             nursery.start_soon(_mind, signals, signalled, broker, nursery.cancel_scope, gateways)
+            if dev is not None and temp_folders.is_in_memory(loaded.node.log_dirs[0]):
+                nursery.start_soon(_watch_memory, broker)
             http_server = open_http_server(loaded.config)
             if http_server is not None:
                 nursery.start_soon(http_server.serve, broker)
             await nursery.start(broker.run)
-            if not signalled.is_set():
+            if not signalled.is_set() and broker.failure is None:
                 await _furnish(broker, dev)
             freeze_startup_objects()
-            if not signalled.is_set():
+            if not signalled.is_set() and broker.failure is None:
                 took = time.perf_counter() - started
                 http = _http_text(http_server)
                 secured = {each.name: each.protocol.name for each in loaded.node.listeners if each.protocol}
@@ -388,7 +399,8 @@ async def _live(loaded: "Loaded", dev: DevRun | None, started: float, form: str)
                 if form == JSON:
                     _log_ready(addresses, http, log_dirs, took)
                 else:
-                    _report_ready(addresses, http, log_dirs, dev is not None, took, secured, security)
+                    is_demo = dev is not None and dev.is_demo
+                    _report_ready(addresses, http, log_dirs, dev is not None, took, secured, security, is_demo=is_demo)
                 notify(READY)
                 for port in () if http_server is None else http_server.ports_in_use:
                     write_note(form, f"port {port} is taken by {owner_of(port)}; metrics are elsewhere.")
@@ -463,6 +475,15 @@ def _http_text(http_server: "HttpServer | None") -> str | None:
     return f"http://{({'127.0.0.1': 'localhost', '::1': '[::1]'}).get(host, host)}:{port}/metrics"
 
 
+async def _watch_memory(broker: "Broker") -> None:
+    """End a broker in memory before the machine has no memory left."""
+    import trio
+
+    while not temp_folders.is_memory_short():  # noqa: ASYNC110 - the kernel reports no event
+        await trio.sleep(MEMORY_LOOK_S)
+    broker.fail(f"less than {temp_folders.MIN_LEFT_BYTES >> 20} MB of memory are left")
+
+
 async def _mind(
     signals: AsyncIterator[int],
     signalled: "trio.Event",
@@ -500,6 +521,8 @@ def _report_ready(
     seconds: float,
     secured: Mapping[str, str] = MappingProxyType({}),
     security: "DevSecurity | None" = None,
+    *,
+    is_demo: bool = False,
 ) -> None:
     """Print that the broker is ready. `secured` are the protocols of listeners that are not PLAINTEXT, by name."""
     lines = [f"trioka {__version__} · ready in {seconds:.2f} s · {_kept(is_dev, log_dirs)} · Ctrl-C stops"]
@@ -519,6 +542,8 @@ def _report_ready(
             at += f" --command-config {security.client_file}"
         message, program = "echo '{\"id\":1}'", _program()
         lines.append(f"  Try      {message} | {program} produce{at} orders      then    {program} consume{at} orders")
+        if is_demo:
+            lines.append(f"  Demo     {DEMO}; watch it: {program} lag billing -w{at}")
     say("\n".join(lines) + "\n")
 
 
@@ -526,7 +551,7 @@ def _kept(is_dev: bool, log_dirs: Sequence[str]) -> str:
     """Where the data is, and how much of it fits into memory."""
     if not (is_dev and f"/{TEMP_PREFIX}" in log_dirs[0]):
         return f"data in {', '.join(log_dirs)}"
-    if not log_dirs[0].startswith(temp_folders.FAST_FOLDER):
+    if not temp_folders.is_in_memory(log_dirs[0]):
         return f"data in {log_dirs[0]} until it stops (keep data: --data ./data)"
     free_gb = temp_folders.free_bytes(temp_folders.FAST_FOLDER) / 1e9
     return f"in memory, {free_gb:.1f} GB fit (keep data: --data ./data)"
