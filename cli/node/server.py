@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
 from types import MappingProxyType
@@ -192,10 +192,13 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
 
     def report(found: "LocalCluster") -> None:
         addresses = {f"Node {node.id}": ("127.0.0.1", node.port) for node in found.nodes.values()}
+        if http != "off":
+            found.wait_metrics()
         where = next(iter(found.metrics.values()), None)
         took = time.perf_counter() - started
         if form == JSON:
-            _log_ready(addresses, where, [str(data or temporary)], took)
+            servers = [f"{host}:{port}" for host, port in found.servers]
+            _log_ready(servers, where, [str(data or temporary)], took)
         else:
             _report_ready(addresses, where, [str(data or temporary)], True, took, is_demo=options["demo"])
         if options["demo"]:
@@ -314,7 +317,7 @@ def _run(
         ended = next((each for each in happened if isinstance(each, LogDirectoriesOffline)), None)
         if ended is not None:
             hint = "mend or replace the disk, then start the node again"
-            if dev is not None and temp_folders.is_in_memory(loaded.node.log_dirs[0]):
+            if _is_in_memory(loaded.node.log_dirs):
                 hint = "keep the data on a disk: --data ./data"
             raise Failure(f"this node has ended: {ended}", hints=[hint]) from None
         if isinstance(happened[0], CannotStart):
@@ -381,7 +384,7 @@ async def _live(loaded: "Loaded", dev: DevRun | None, started: float, form: str)
             signalled = trio.Event()
             gateways: list[GatewayProcess] = []
             nursery.start_soon(_mind, signals, signalled, broker, nursery.cancel_scope, gateways)
-            if dev is not None and temp_folders.is_in_memory(loaded.node.log_dirs[0]):
+            if _is_in_memory(loaded.node.log_dirs):
                 nursery.start_soon(_watch_memory, broker)
             http_server = open_http_server(loaded.config)
             if http_server is not None:
@@ -397,7 +400,8 @@ async def _live(loaded: "Loaded", dev: DevRun | None, started: float, form: str)
                 security = None if dev is None else dev.security
                 addresses, log_dirs = _advertised(broker, dev), loaded.node.log_dirs
                 if form == JSON:
-                    _log_ready(addresses, http, log_dirs, took)
+                    places = [f"{name}://{_bracketed(host)}:{port}" for name, (host, port) in addresses.items()]
+                    _log_ready(places, http, log_dirs, took)
                 else:
                     is_demo = dev is not None and dev.is_demo
                     _report_ready(addresses, http, log_dirs, dev is not None, took, secured, security, is_demo=is_demo)
@@ -506,11 +510,9 @@ async def _mind(
     scope.cancel()
 
 
-def _log_ready(
-    addresses: Mapping[str, tuple[str, int]], http: str | None, log_dirs: Sequence[str], seconds: float
-) -> None:
-    clients = ",".join(f"{name}://{_bracketed(host)}:{port}" for name, (host, port) in addresses.items())
-    lifecycle.info("ready in %.2f s: clients %s, metrics %s, data in %s", seconds, clients, http, ",".join(log_dirs))
+def _log_ready(clients: Iterable[str], http: str | None, log_dirs: Sequence[str], seconds: float) -> None:
+    where, data = ",".join(clients), ",".join(log_dirs)
+    lifecycle.info("ready in %.2f s: clients %s, metrics %s, data in %s", seconds, where, http, data)
 
 
 def _report_ready(
@@ -551,10 +553,15 @@ def _kept(is_dev: bool, log_dirs: Sequence[str]) -> str:
     """Where the data is, and how much of it fits into memory."""
     if not (is_dev and f"/{TEMP_PREFIX}" in log_dirs[0]):
         return f"data in {', '.join(log_dirs)}"
-    if not temp_folders.is_in_memory(log_dirs[0]):
+    if not _is_in_memory(log_dirs):
         return f"data in {log_dirs[0]} until it stops (keep data: --data ./data)"
     free_gb = temp_folders.free_bytes(temp_folders.FAST_FOLDER) / 1e9
     return f"in memory, {free_gb:.1f} GB fit (keep data: --data ./data)"
+
+
+def _is_in_memory(log_dirs: Sequence[str]) -> bool:
+    """Whether the data is in a temporary folder of `dev` that is in memory."""
+    return log_dirs[0].startswith(f"{temp_folders.FAST_FOLDER}/{TEMP_PREFIX}")
 
 
 def _program() -> str:

@@ -30,10 +30,6 @@ def place() -> str:
     return tempfile.gettempdir()
 
 
-def is_in_memory(path: str) -> bool:
-    return path.startswith(f"{FAST_FOLDER}/")
-
-
 def is_memory_short() -> bool:
     return free_bytes(FAST_FOLDER) < MIN_LEFT_BYTES
 

@@ -168,3 +168,18 @@ def test_in_other_formats_a_failure_stays_an_exception(capsys: pytest.CaptureFix
     with pytest.raises(CannotStart):
         in_log_format(start)({"log_format": "auto", "log_level": "warning"})
     assert capsys.readouterr().err == "error: the first\n"
+
+
+def test_in_json_a_cluster_is_one_object_too(tmp_path: Path) -> None:
+    """The nodes write theirs into their own files, in which the address of the metrics is found."""
+    command = ["dev", "--nodes", "2", "--port", "0", "--data", str(tmp_path), "--log-format", "json"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-m", "trioka", *command], stdout=pipe, stderr=pipe, text=True) as cluster:
+        assert cluster.stderr is not None
+        ready = json.loads(cluster.stderr.readline())
+        cluster.terminate()
+        out, err = cluster.communicate(timeout=PATIENCE_S)
+    assert (out, err, ready["event"]) == ("", "", "node.ready")
+    assert len(ready["clients"].split(",")) == 2 and ready["metrics"].startswith("http://")
+    for number in (1, 2):
+        assert "node.ready" in events((tmp_path / f"node-{number}" / "log.txt").read_text().splitlines())
