@@ -58,7 +58,7 @@ endef
 SOURCES := pyproject.toml hatch_build.py protocol/_record_walk.c
 
 $(STAMP): requirements/dev.txt $(SOURCES)
-	$(call install,$<,what trioka and its tests need (1.2 GB; a minute or two))
+	$(call install,$<,what trioka and its tests need (1.4 GB; a few minutes))
 
 $(RUN_STAMP): requirements/run.txt $(SOURCES)
 	$(call install,$<,what a broker needs (under 100 MB))

@@ -23,7 +23,8 @@ from release_check import ROOT, CheckFailed, run, tools
 
 PACKAGING: Final = ROOT / "packaging"
 TOOLS: Final = ROOT / "requirements" / "image-test.txt"
-CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trioka" / "image"
+USER_CACHE: Final = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trioka"
+CACHE: Final = Path(os.environ.get("TRIOKA_CACHE") or USER_CACHE) / "image"
 SUITE: Final = "bookworm"
 BASE: Final = "localhost/trioka-base"
 IMAGE: Final = "localhost/trioka"

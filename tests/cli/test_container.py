@@ -33,6 +33,28 @@ def entry_point(settings: dict[str, str], *arguments: str) -> subprocess.Complet
     return subprocess.run(command, env=settings, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
+def health(listeners: str) -> tuple[int, str]:
+    """The exit code of the image's health check, and what it prints."""
+    command = [sys.executable, str(PACKAGING / "health.py")]
+    settings = {**os.environ, "KAFKA_TRIOKA_HTTP_LISTENERS": listeners}
+    checked = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=PATIENCE_S)
+    return checked.returncode, checked.stderr
+
+
+@pytest.mark.parametrize(("listeners", "reason"), [("", "names no listener"), ("127.0.0.1:1", "not ready: ")])
+def test_a_node_without_an_answer_is_not_healthy(listeners: str, reason: str) -> None:
+    code, text = health(listeners)
+    assert code == 1 and reason in text and len(text.splitlines()) == 1
+
+
+def test_the_image_has_the_libraries_that_the_tests_have() -> None:
+    def pins(name: str) -> dict[str, str]:
+        return dict(re.findall(r"(?m)^([\w.-]+)==(\S+)", (ROOT / "requirements" / name).read_text()))
+
+    tested = pins("dev.txt") | pins("run.txt")
+    assert pins("image.txt").items() <= tested.items()
+
+
 def test_the_entry_point_formats_with_the_cluster_id_and_becomes_the_node(tmp_path: Path) -> None:
     settings = environment(
         tmp_path,
@@ -44,7 +66,8 @@ def test_the_entry_point_formats_with_the_cluster_id_and_becomes_the_node(tmp_pa
         command = ["sh", str(PACKAGING / "entrypoint.sh")]
         with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as node:
             assert node.stdout is not None and node.stderr is not None
-            assert any(json.loads(line)["event"] == "node.ready" for line in node.stderr)
+            ready = next(each for each in map(json.loads, node.stderr) if each["event"] == "node.ready")
+            assert health(ready["metrics"].removeprefix("http://").removesuffix("/metrics")) == (0, "")
             node.send_signal(signal.SIGTERM)  # reaches the node, since the shell has become it
             assert all(json.loads(line)["level"] == "info" for line in node.stderr)
             assert node.stdout.read() == ""
