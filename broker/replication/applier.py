@@ -122,13 +122,13 @@ class MetadataApplier:
             ahead = await self._write_epochs_ahead(some)
             for change in some:
                 self.apply_partition(change.name, change.after, ahead.get((change.name, change.index)))
-            self._log_new_leaders(some)
             await trio.lowlevel.checkpoint()  # let other tasks run
+        self._log_new_leaders(mine)
         mine.clear()
 
-    def _log_new_leaders(self, some: Sequence[PartitionChanged]) -> None:
+    def _log_new_leaders(self, mine: Sequence[PartitionChanged]) -> None:
         """Elections are logged; the first leader of a new partition is not."""
-        moved = [each for each in some if each.before is not None and each.before.leader != each.after.leader]
+        moved = [each for each in mine if each.before is not None and each.before.leader != each.after.leader]
         gained = [each for each in moved if each.after.leader == self._node_id]
         lost = [each for each in moved if each.before is not None and each.before.leader == self._node_id]
         if gained or lost:

@@ -192,7 +192,8 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
 
     def report(found: "LocalCluster") -> None:
         addresses = {f"Node {node.id}": ("127.0.0.1", node.port) for node in found.nodes.values()}
-        if http != "off":
+        is_address_written = form != JSON or options["log_level"] != "error"
+        if http != "off" and is_address_written:
             found.wait_metrics()
         where = next(iter(found.metrics.values()), None)
         took = time.perf_counter() - started
