@@ -156,7 +156,7 @@ def _draw(rows: list[Row], columns: Sequence[Column], *, is_wide: bool) -> None:
     for number, column in enumerate(columns):
         cells = [column.title, *(each[number] for each in texts)]
         needed += 2 + max(len(word) for cell in cells for word in ([cell] if is_wide else cell.split(" ")))
-        table.add_column(column.title)
+        table.add_column(column.title, no_wrap=is_wide or not any(" " in cell for cell in cells), overflow="fold")
     for each in texts:
         table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in each))
     console = Console(highlight=False)
