@@ -4,7 +4,7 @@
 # `python -m venv` and pip install the same pinned and hashed requirements.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-unit test-fast test-package test-all check coverage sim zoo chaos compat compatibility test-groups-all test-spark-all test-exactly-once bench bench-growth bench-fairness bench-cluster docs proto check-proto release-check lock
+.PHONY: help setup run test test-unit test-fast test-package test-all check coverage sim zoo chaos compat compatibility test-groups-all test-spark-all test-exactly-once bench bench-growth bench-fairness bench-cluster docs proto check-proto release-check image-test lock
 .DELETE_ON_ERROR:
 
 VENV    := .venv
@@ -58,10 +58,10 @@ endef
 SOURCES := pyproject.toml hatch_build.py protocol/_record_walk.c
 
 $(STAMP): requirements/dev.txt $(SOURCES)
-	$(call install,$<,what trioka and its tests need (1.2 GB; a minute or two))
+	$(call install,$<,what trioka and its tests need (1.4 GB; a few minutes))
 
 $(RUN_STAMP): requirements/run.txt $(SOURCES)
-	$(call install,$<,what a broker needs (75 MB))
+	$(call install,$<,what a broker needs (under 100 MB))
 
 .PHONY: fresh-venv
 fresh-venv:
@@ -156,7 +156,10 @@ check-proto: ## buf's lint of gateway/proto, and whether it breaks what was rele
 release-check: $(STAMP) ## build wheel and archive, install both on each Python, check metadata, vulnerabilities (minutes, network)
 	@$(BIN)/python packaging/release_check.py $(ARGS)
 
+image-test: $(STAMP) ## build the container image and run it: one node, three nodes (minutes; root, Debian's podman and buildah)
+	@$(BIN)/python packaging/image_check.py $(ARGS)
+
 lock: ## pin and hash requirements/*.txt and pipeline/installation/java.txt again (needs uv); ARGS=--upgrade takes newer versions
 	@test -n "$(UV)" || { echo 'make lock needs uv on the PATH: it pins for every platform at once, which pip cannot.' >&2; exit 1; }
-	@for name in requirements/dev requirements/run requirements/release requirements/fixtures pipeline/installation/java; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+	@for name in requirements/dev requirements/run requirements/image requirements/image-test requirements/release requirements/fixtures pipeline/installation/java; do uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --no-header $(ARGS) $$name.in -o $$name.txt >/dev/null || exit 1; done

@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from .tier.tiered_storage import TieredStorage
 
 log = logging.getLogger("trioka.broker")
+lifecycle = logging.getLogger("trioka.lifecycle")
 
 FETCH_SESSION_EVICTION_MS: Final = 120_000  # min.incremental.fetch.session.eviction.ms of Kafka, which is no key
 QUIET_S: Final = 10.0  # a connection without requests for so long releases its large buffers
@@ -305,8 +306,9 @@ class Broker:
                 try:
                     await self._ready.wait()
                     task_status.started()
-                    log.info("the broker is ready: node %d, epoch %d", self.node_id, self.broker_epoch)
+                    lifecycle.info("the broker is ready: node %d, epoch %d", self.node_id, self.broker_epoch)
                     await self._stopping.wait()
+                    lifecycle.info("the broker stops: node %d", self.node_id)
                     if not self._is_dead:
                         with trio.move_on_after(self._leave_s):
                             await self._hand_over()
@@ -318,7 +320,7 @@ class Broker:
         finally:
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(self._close_directories)
-            log.info("the broker has stopped")
+            lifecycle.info("the broker has stopped: node %d", self.node_id)
             self.stopped.set()
         if self.failure is not None:
             raise self.failure

@@ -44,7 +44,7 @@ def lint(path: str, environment: Mapping[str, str]) -> tuple[list[str], list[str
         loaded = load(file, environment=parse_environment(environment), overrides={})
         tls_remarks = check_security(loaded.config, loaded.node)
     except ConfigError as error:
-        return exposed, [str(error), *error.others]
+        return [*error.remarks, *exposed], [str(error), *error.others]
     return [*loaded.warnings, *loaded.notes, *tls_remarks, *exposed], []
 
 

@@ -4,6 +4,7 @@ Its settings come from a properties file and `--override`, the cluster from the 
 is imported only for this command, and so is the gateway with its libraries (`trioka[gateway]`).
 """
 
+import logging
 import os
 import time
 from collections.abc import Mapping
@@ -26,13 +27,16 @@ from trioka.gateway.settings import (
 )
 
 from .client.settings import Settings as ClusterSettings
-from .node.flags import LOG_FORMATS, LOG_LEVELS
-from .node.server import say, set_up_logging
+from .node.flags import DEFAULT_LOG_LEVEL, JSON, LOG_FORMATS, LOG_LEVELS
+from .node.log_lines import in_log_format, set_up_logging
+from .node.server import say
 from .options import with_settings
 from .terminal.failure import CannotStart, Exit, Failure
 
 # The C core of grpc logs to standard error by itself, and reads this when the first server is made.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+lifecycle = logging.getLogger("trioka.lifecycle")
 
 LISTENERS: Final = ((GRPC_LISTENER, "grpc"), (HTTP_LISTENER, "http"), (METRICS_LISTENER, "metrics"))
 
@@ -48,27 +52,30 @@ LISTENERS: Final = ((GRPC_LISTENER, "grpc"), (HTTP_LISTENER, "http"), (METRICS_L
 @click.option(
     "--log-format", type=click.Choice(LOG_FORMATS), default="auto", metavar="FORMAT", help="auto, human, json"
 )
-@click.option("--log-level", type=click.Choice(LOG_LEVELS), default="warning", metavar="LEVEL", help="default warning")
-def gateway(
-    settings: ClusterSettings,
-    file: str | None,
-    registry: bool,
-    override: tuple[str, ...],
-    log_format: str,
-    log_level: str,
-    **listeners: str | None,
-) -> None:
+@click.option(
+    "--log-level",
+    type=click.Choice(LOG_LEVELS),
+    default=DEFAULT_LOG_LEVEL,
+    metavar="LEVEL",
+    help=f"default {DEFAULT_LOG_LEVEL}",
+)
+def gateway(settings: ClusterSettings, **options: Any) -> None:
     """gRPC, REST and a schema registry in front of any Kafka."""
+    in_log_format(lambda given: _run(settings, given))(options)
+
+
+def _run(settings: ClusterSettings, options: Mapping[str, Any]) -> None:
     started = time.perf_counter()
-    set_up_logging(log_format, log_level)
-    given = _given(file, override)
-    given |= {key: value for key, name in LISTENERS if (value := listeners[name]) is not None}
-    if registry:
+    set_up_logging(options["log_format"], options["log_level"])
+    given = _given(options["file"], options["override"])
+    given |= {key: value for key, name in LISTENERS if (value := options[name]) is not None}
+    if options["registry"]:
         given[REGISTRY] = "true"
+    report = _log_ready if options["log_format"] == JSON else _report
     try:
         checked = Settings(given)
         access = access_of(settings, rack=checked.text(CLIENT_RACK) or "")
-        run(checked, access, lambda ready: _report(ready, access, time.perf_counter() - started))
+        run(checked, access, lambda ready: report(ready, access, time.perf_counter() - started))
     except (SettingsError, CannotListen) as error:
         raise CannotStart(str(error).removesuffix(".")) from None
 
@@ -105,6 +112,17 @@ def access_of(settings: ClusterSettings, *, rack: str = "") -> ClusterAccess:
         else Login(mechanism=login.mechanism, username=login.username, password=login.password),
         mechanism="PLAIN" if login is None else login.mechanism,
         rack=rack,
+    )
+
+
+def _log_ready(ready: Ready, access: ClusterAccess, seconds: float) -> None:
+    lifecycle.info(
+        "the gateway is ready in %.2f s: cluster %s, gRPC %s, HTTP %s, metrics %s",
+        seconds,
+        access.bootstrap_servers,
+        ready.grpc,
+        ready.http,
+        ready.metrics,
     )
 
 

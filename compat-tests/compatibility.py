@@ -17,6 +17,7 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
+from textwrap import fill
 
 from trioka.broker.api import SUPPORTED_APIS
 
@@ -32,17 +33,33 @@ Which clients were tried, which requests they sent, and in which versions. `make
 the tests of clients in compat-tests/: each client is the one of its registry, unmodified, and a proxy between it and
 the broker recorded every request.
 
-| client | tests passed | skipped: what the client itself lacks |
-|---|---|---|
+| client | version | tests passed | skipped: what the client itself lacks |
+|---|---|---|---|
 """
 APIS = """
 ## Requests
 
-The range is what trioka serves and returns in ApiVersions. Below each client are the versions that it chose. A dash:
-the client did not send the request in these tests. Kafka's command-line tools, Kafka Connect, Kafka Streams and Spark's
-connector use the Java client, and have tests of their own.
+The range is what trioka serves and returns in ApiVersions. Below each client are the versions that it chose. An empty
+cell says nothing about the client: these tests do not use what it needs the request for.
 
 """
+UNUSED = """Served too, and not used by these tests: {apis}."""
+OTHER_TESTS = """
+Other tests use them: those of transactions (`compat-tests/test_exactly_once.py`), of logins and access control
+(`compat-tests/test_sasl.py`, `compat-tests/test_acls.py`), and of Kafka's command-line tools, Kafka Connect, Kafka
+Streams and Spark's connector, which use the Java client; the comparisons with Apache Kafka
+(`compat-tests/test_responses_topics.py` and its neighbours); and `tests/broker/handlers/`.
+"""
+PINS = {  # where the version of a client is pinned
+    "java": ("compat-tests/jars.txt", r"org\.apache\.kafka:kafka-clients:(\S+)"),
+    "java-2.8": ("compat-tests/toolchains.py", r'version="(2\.8\.\d+)"'),
+    "confluent-kafka": ("requirements/dev.txt", r"(?m)^confluent-kafka==(\S+)"),
+    "kafka-python": ("requirements/dev.txt", r"(?m)^kafka-python==(\S+)"),
+    "aiokafka": ("requirements/dev.txt", r"(?m)^aiokafka==(\S+)"),
+    "franz-go": ("compat-tests/clients/go/go.mod", r"twmb/franz-go v(\S+)"),
+    "sarama": ("compat-tests/clients/go/go.mod", r"IBM/sarama v(\S+)"),
+    "kafkajs": ("compat-tests/clients/kafkajs/package.json", r'"kafkajs": "(\S+)"'),
+}
 
 
 def run() -> None:
@@ -54,8 +71,19 @@ def run() -> None:
         ended = subprocess.run(command, cwd=ROOT, env={**os.environ, "TRIOKA_HEARD": str(heard)})
         if ended.returncode:
             sys.exit("a test failed, so the page stays as it is")
-        found = {"requests": json.loads(heard.read_text()), "tests": _results(report)}
+        found = {"requests": json.loads(heard.read_text()), "tests": _results(report), "versions": versions()}
     FOUND.write_text(json.dumps(found, indent=None, separators=(",", ":")) + "\n")
+
+
+def versions() -> dict[str, str]:
+    """The pinned version of each client."""
+    found = {}
+    for name, (file, pattern) in PINS.items():
+        pin = re.search(pattern, (ROOT / file).read_text())
+        if pin is None:
+            sys.exit(f"{file} has no version of {name}")
+        found[name] = pin[1]
+    return found
 
 
 def _results(report: Path) -> dict[str, dict[str, int]]:
@@ -77,15 +105,27 @@ def _client_in(parameters: str) -> str | None:
 
 def page() -> str:
     found = json.loads(FOUND.read_text())
-    rows = [f"| {n} | {c.get('passed', 0)} | {c.get('skipped', 0)} |" for n, c in found["tests"].items()]
+    rows = [
+        f"| {name} | {found['versions'][name]} | {count.get('passed', 0)} | {count.get('skipped', 0)} |"
+        for name, count in found["tests"].items()
+    ]
     chosen: dict[tuple[int, str], list[int]] = {}
     for name, key, version in found["requests"]:
         chosen.setdefault((key, name), []).append(version)
     table = [f"| API | served | {' | '.join(CLIENTS)} |", "|---|---|" + "---|" * len(CLIENTS)]
+    used = {key for key, _ in chosen}
     for key, served in sorted(SUPPORTED_APIS.items()):
+        if key not in used:
+            continue
         cells = [_span(chosen.get((key, name), [])) for name in CLIENTS]
         table.append(f"| {_name(served.name)} ({key}) | {_span([served.first, served.last])} | {' | '.join(cells)} |")
-    return HEAD + "\n".join(rows) + "\n" + APIS + "\n".join(table) + "\n"
+    unused = ", ".join(
+        f"{_name(served.name)} ({key}) {_span([served.first, served.last])}"
+        for key, served in sorted(SUPPORTED_APIS.items())
+        if key not in used
+    )
+    names = fill(UNUSED.format(apis=unused), 120, break_long_words=False, break_on_hyphens=False)
+    return HEAD + "\n".join(rows) + "\n" + APIS + "\n".join(table) + f"\n\n{names}\n" + OTHER_TESTS
 
 
 def _name(module: str) -> str:
@@ -95,7 +135,7 @@ def _name(module: str) -> str:
 
 def _span(versions: list[int]) -> str:
     if not versions:
-        return "–"
+        return ""
     first, last = min(versions), max(versions)
     return str(first) if first == last else f"{first}–{last}"
 

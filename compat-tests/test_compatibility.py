@@ -17,6 +17,18 @@ def test_the_page_says_what_is_served() -> None:
     assert compatibility.PAGE.read_text(encoding="utf-8") == compatibility.page(), "run `make compatibility`"
 
 
+def test_the_page_names_the_versions_that_are_pinned() -> None:
+    assert json.loads(compatibility.FOUND.read_text())["versions"] == compatibility.versions(), (
+        "run `make compatibility`"
+    )
+
+
+def test_an_empty_cell_is_of_a_request_that_another_client_made() -> None:
+    cells = [line.split("|")[3:-1] for line in compatibility.page().splitlines() if line.endswith("|") and "(" in line]
+    assert cells and all(any(cell.strip() for cell in row) for row in cells)
+    assert "–" not in {cell.strip() for row in cells for cell in row}
+
+
 def test_no_client_was_served_what_is_not_advertised() -> None:
     for name, key, version in json.loads(compatibility.FOUND.read_text())["requests"]:
         is_a_question = key == 18  # a client may ask ApiVersions in any version

@@ -3,6 +3,7 @@
 #
 # The configuration is $TRIOKA_CONFIG; else the file that Apache Kafka's image reads too; else nothing, if
 # KAFKA_PROCESS_ROLES says that variables describe the node; else a node of its own. KAFKA_ variables override any file.
+# Arguments go to `trioka serve`.
 set -eu
 
 shared=/mnt/shared/config/server.properties
@@ -18,7 +19,9 @@ else
 fi
 
 if [ -n "${CLUSTER_ID:-}" ]; then
-    trioka storage format --cluster-id "$CLUSTER_ID" --config "$config" --ignore-formatted
+    trioka storage format --cluster-id "$CLUSTER_ID" --config "$config" --ignore-formatted >/dev/null
 fi
 
-exec trioka serve "$config" "$@"
+# Every line is JSON, except on a terminal.
+if [ -t 2 ]; then format=human; else format=json; fi
+exec trioka serve "$config" --log-format "$format" "$@"

@@ -36,17 +36,21 @@ class CheckFailed(Exception):
     """The message has the command and its output."""
 
 
-def run(command: Sequence[object], **settings: str) -> str:
+def run(command: Sequence[object], *, stdin: str | None = None, stderr: int = subprocess.PIPE, **settings: str) -> str:
+    """The standard output. `settings` are environment variables."""
     found = subprocess.run(
         list(map(str, command)),
         cwd=ROOT,
         env={**os.environ, **settings},
-        capture_output=True,
+        input=stdin,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         timeout=TIMEOUT_S,
     )
     if found.returncode:
-        raise CheckFailed(f"{' '.join(map(str, command))} ended with {found.returncode}\n{found.stdout}{found.stderr}")
+        said = f"{found.stdout}{found.stderr or ''}"
+        raise CheckFailed(f"{' '.join(map(str, command))} ended with {found.returncode}\n{said}")
     return found.stdout
 
 
@@ -68,10 +72,10 @@ def _works(program: str, version: str) -> bool:
     return found.returncode == 0 and found.stdout.strip() == version
 
 
-def tools(folder: Path) -> Path:
+def tools(folder: Path, requirements: Path = TOOLS) -> Path:
     """The folder of the programs that check, in an environment of their own."""
     venv.create(folder, with_pip=True)
-    run([folder / "bin/python", "-m", "pip", "install", "--quiet", "--require-hashes", "-r", TOOLS])
+    run([folder / "bin/python", "-m", "pip", "install", "--quiet", "--require-hashes", "-r", requirements])
     return folder / "bin"
 
 

@@ -4,7 +4,7 @@ The records are the JSON orders of a shop in three currencies during an hour; a 
 pipeline's file stays in the example's folder, to be read and changed: it validates the orders, adds up the revenue of
 each minute, and writes it to an Iceberg table. Then the example queries the table and draws a picture.
 
-If no broker is given, the example runs a temporary one. The orders are the same in every run.
+The command runs a temporary broker if none is given. The orders are the same in every run.
 """
 
 import json
@@ -93,7 +93,7 @@ def orders(count: int) -> Iterator[bytes]:
         yield json.dumps(order).encode()
 
 
-def run_example(folder: Path, *, bootstrap: str | None, count: int, master: str, say: Say) -> str:
+def run_example(folder: Path, *, bootstrap: str, count: int, master: str, say: Say) -> str:
     """Run the whole example; the result is a table to print."""
     file = folder / "orders.toml"
     if (file.exists() and file.read_text() != DECLARATION) or (folder / "checkpoints").exists():
@@ -103,15 +103,14 @@ def run_example(folder: Path, *, bootstrap: str | None, count: int, master: str,
         file.write_text(DECLARATION)
     except OSError as error:
         raise InvalidPipeline(f"{folder} cannot be written: {error.strerror}.") from None
-    with _broker(bootstrap, say) as address:
-        say(f"writing {count} orders to the topic {TOPIC} on {address}")
-        _produce(address, count)
-        pipeline = Pipeline.read(file, bootstrap=address)
-        say(f"running {file}: {pipeline.declared.sink.target}")
-        with spark_for(pipeline.declared, master, None) as spark:
-            pipeline.run(once=True, say=say)
-            found: Any = spark.sql(QUERY.format(table="trioka.shop.revenue")).toPandas()
-            minutes = pipeline.frame(spark).orderBy("window_start").toPandas()
+    say(f"writing {count} orders to the topic {TOPIC} on {bootstrap}")
+    _produce(bootstrap, count)
+    pipeline = Pipeline.read(file, bootstrap=bootstrap)
+    say(f"running {file}: {pipeline.declared.sink.target}")
+    with spark_for(pipeline.declared, master, None) as spark:
+        pipeline.run(once=True, say=say)
+        found: Any = spark.sql(QUERY.format(table="trioka.shop.revenue")).toPandas()
+        minutes = pipeline.frame(spark).orderBy("window_start").toPandas()
     picture = folder / "revenue.png"
     _draw(minutes, picture)
     say(f"the picture is {picture}, the pipeline {file}")
@@ -137,7 +136,7 @@ def _produce(address: str, count: int) -> None:
 
 
 @contextmanager
-def _broker(bootstrap: str | None, say: Say) -> Iterator[str]:
+def example_broker(bootstrap: str | None, say: Say) -> Iterator[str]:
     """The broker that was given, or a temporary one in memory."""
     if bootstrap is not None:
         reach(bootstrap)
@@ -146,6 +145,16 @@ def _broker(bootstrap: str | None, say: Say) -> Iterator[str]:
     say("starting a broker: trioka dev")
     with temporary_broker() as address:
         yield address
+
+
+def next_steps(folder: Path, address: str) -> str:
+    """What can be done in a second terminal while the broker is kept."""
+    return (
+        f"the broker on {address} runs until Ctrl-C; change {folder}/orders.toml, then, in a second terminal:\n"
+        f"  trioka pipeline check {folder}/orders.toml --bootstrap-server {address}\n"
+        f"  trioka pipeline run {folder}/orders.toml --bootstrap-server {address}\n"
+        f"  trioka consume {DEAD_LETTERS} -b {address} -e"
+    )
 
 
 def _draw(minutes: Any, picture: Path) -> None:

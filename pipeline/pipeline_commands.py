@@ -274,10 +274,17 @@ def lag(file: Path, bootstrap: str | None, output: str) -> None:
 @MASTER
 @click.option("--folder", default="trioka-example", show_default=True, type=click.Path(path_type=Path))
 @click.option("--orders", "count", default=20_000, show_default=True, type=click.IntRange(1, 10_000_000))
-def example(bootstrap: str | None, master: str, folder: Path, count: int) -> None:
+@click.option("--keep", is_flag=True, help="Keep the example's broker until Ctrl-C.")
+def example(bootstrap: str | None, master: str, folder: Path, count: int, keep: bool) -> None:
     """Generated orders, validated, revenue per minute into an Iceberg table, a query and a picture of it."""
-    from .example import run_example
+    if keep and bootstrap is not None:
+        raise click.UsageError("--keep is for the example's own broker, without --bootstrap-server.")
+    with explained(), Signals() as signals:
+        from .example import example_broker, next_steps, run_example
 
-    with explained(), Signals():
-        shown = run_example(folder, bootstrap=bootstrap, count=count, master=master, say=talk)
-    click.echo(shown)
+        with example_broker(bootstrap, talk) as address:
+            click.echo(run_example(folder, bootstrap=address, count=count, master=master, say=talk))
+            if keep:
+                talk(next_steps(folder, address))
+                signals.streaming()
+                signals.stop.wait()

@@ -169,6 +169,7 @@ LOGGERS: Final = (
     ROOT_LOGGER,
     "trioka",
     "trioka.broker",
+    "trioka.lifecycle",
     "trioka.cluster",
     "trioka.coordinator",
     "trioka.storage",

@@ -45,11 +45,12 @@ _UNITS: Final = (("minutes", MINUTE_MS), ("hours", HOUR_MS))
 
 class ConfigError(ValueError):
     """The node cannot start with this configuration. The message is a sentence that names the key; `others` are further
-    errors of the same configuration, if they are known."""
+    errors of the same configuration, if they are known, and `remarks` what else there is to say about it."""
 
-    def __init__(self, message: str, others: Sequence[str] = ()) -> None:
+    def __init__(self, message: str, others: Sequence[str] = (), remarks: Sequence[str] = ()) -> None:
         super().__init__(message)
         self.others = tuple(others)
+        self.remarks = tuple(remarks)
 
 
 class Layered:

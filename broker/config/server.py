@@ -75,6 +75,7 @@ def load(
                 key.parse(text)
             except ValueError as error:
                 errors.append(str(error).replace(key.name, name, 1))
+    warnings, notes = remarks(static)
     if errors:
         try:
             node_of(config)
@@ -82,10 +83,12 @@ def load(
             key_name = str(error).partition(" ")[0]  # a key with an invalid value counts as not set here
             if not any(f"configuration {key_name}:" in each for each in errors):
                 errors.append(str(error))
-        raise ConfigError(errors[0], errors[1:])
-    described = node_of(config)
-    validate_broker(config)
-    warnings, notes = remarks(static)
+        raise ConfigError(errors[0], errors[1:], [*warnings, *notes])
+    try:
+        described = node_of(config)
+        validate_broker(config)
+    except ConfigError as error:
+        raise ConfigError(str(error), error.others, [*warnings, *notes]) from None
     return LoadedConfig(config=config, node=described, warnings=tuple(warnings), notes=tuple(notes))
 
 

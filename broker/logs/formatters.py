@@ -18,6 +18,7 @@ from typing import Final
 
 from .event import Event
 from .gateway_events import GATEWAY_EVENTS
+from .lifecycle_events import LIFECYCLE_EVENTS
 from .tier_events import TIER_EVENTS
 
 MAX_LINE: Final = 16 * 1024  # characters; tracebacks are the longest
@@ -31,8 +32,7 @@ MAX_REPEATED: Final = 1000  # distinct warnings that are remembered
 EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     **TIER_EVENTS,
     **GATEWAY_EVENTS,
-    ("trioka.broker", "the broker is ready: node %d, epoch %d"): Event("broker.ready", ("node", "broker_epoch")),
-    ("trioka.broker", "the broker has stopped"): Event("broker.stopped"),
+    **LIFECYCLE_EVENTS,
     ("trioka.broker", "a log directory is offline: %s"): Event("directory.offline", ("reason",)),
     ("trioka.broker", "this node ends: %s"): Event("broker.failed", ("reason",)),
     ("trioka.broker", "log directory %s was not closed cleanly: %s"): Event(
@@ -100,8 +100,6 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ("trioka.membership", "broker %d stops while it may still lead partitions"): Event(
         "broker.left_leading", ("broker",)
     ),
-    ("trioka.quorum", "node %d is no longer the quorum leader (epoch %d)"): Event("quorum.resigned", ("node", "epoch")),
-    ("trioka.quorum", "node %d is the quorum leader in epoch %d"): Event("quorum.leader", ("node", "epoch")),
     ("trioka.quorum", "the metadata log can no longer be written: %s"): Event("quorum.failed", ("reason",)),
     ("trioka.quorum", "internal error: replaying decided records failed"): Event("bug.metadata"),
     ("trioka.quorum", "node %d could not become the active controller: %s"): Event(
@@ -219,6 +217,9 @@ EVENTS: Final[Mapping[tuple[str, str], Event]] = {
     ("trioka.network", "internal error: deferred requests of several connections"): Event("bug.connections", ()),
     ("trioka.network", "refused a connection on %s: out of file descriptors, raise ulimit -n"): Event(
         "connection.no_descriptor", ("listener",)
+    ),
+    ("trioka.network", "the quota of the ip entity %s has no effect: it cannot be looked up: %s"): Event(
+        "quota.address_unknown", ("entity", "reason")
     ),
     ("trioka.network", "cannot accept connections on %s: %s"): Event("connection.not_accepted", ("listener", "reason")),
     ("trioka.quorum", "metadata snapshot at offset %d, %d bytes"): Event("metadata.snapshot", ("offset", "bytes")),

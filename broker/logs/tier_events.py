@@ -48,6 +48,18 @@ _BY_SENTENCE: Final = {
     "%d segments in %s are of cluster %s and are left alone: each cluster needs a prefix of its own": Event(
         "tier.foreign_segments", ("segments", "store", "cluster")
     ),
+    "%s: the early upload of the segment at %d ends: %s": Event(
+        "tier.early_upload_ended", ("partition", "offset", "reason")
+    ),
+    "an upload to %s was not removed, and is left to a lifecycle rule: %s": Event(
+        "tier.upload_not_removed", ("key", "reason")
+    ),
+    "%s: the producers before %d come from the object store": Event("tier.producers_fetched", ("partition", "offset")),
+    "the snapshot %s is ignored, and the topic is read: %s": Event("tier.snapshot_ignored", ("file", "reason")),
+    "the snapshot %s is not written: %s": Event("tier.snapshot_not_written", ("file", "reason")),
+    "%s-%d has lost records, and is read again": Event("tier.metadata_lost", ("topic", "partition")),
+    "%s was deleted: what is only in %s cannot be read any more": Event("tier.metadata_deleted", ("topic", "store")),
+    "%s: nothing can be decided: %s": Event("tier.not_decided", ("partition", "reason")),
     "a read from the object store failed: %s": Event("tier.read_failed", ("reason",)),
     "internal error: the task of %s has ended": Event("bug.tier_task", ("partition",)),
     "internal error: the segments of %s are not deleted": Event("bug.tier_deletion", ("partition",)),

@@ -59,6 +59,7 @@ from ..network.descriptors import free_descriptors
 from .store import READ_BYTES, QuorumSettings, QuorumStore
 
 log = logging.getLogger("trioka.quorum")
+lifecycle = logging.getLogger("trioka.lifecycle")
 
 UNKNOWN: Final = -1
 SNAPSHOT_CHUNK_BYTES: Final = 8 * 1024 * 1024  # of a snapshot, in one answer
@@ -322,7 +323,7 @@ class Quorum:
                 case BecomeLeader(epoch=epoch, granted=granted):
                     self._begin_epoch(epoch, granted)
                 case StepDown(epoch=epoch):
-                    log.info("node %d is no longer the quorum leader (epoch %d)", self.node_id, epoch)
+                    lifecycle.info("node %d is no longer the quorum leader (epoch %d)", self.node_id, epoch)
                 case Truncate(offset=offset):
                     self.files.truncate(offset)
                 case Commit(high_watermark=high_watermark):
@@ -334,9 +335,8 @@ class Quorum:
             self._wake()
 
     def _begin_epoch(self, epoch: int, granted: Sequence[ReplicaKey]) -> None:
-        """Becomes leader. The first leader also writes the voters, which until then are only in the bootstrap
-        snapshot."""
-        log.info("node %d is the quorum leader in epoch %d", self.node_id, epoch)
+        """Becomes leader. The first leader also writes the voters, so far only in the bootstrap snapshot."""
+        lifecycle.info("node %d is the quorum leader in epoch %d", self.node_id, epoch)
         self.introduced.clear()
         messages: list[ControlMessage] = [
             LeaderChangeMessage(

@@ -34,9 +34,11 @@ from ..network.descriptors import free_descriptors
 from .partitions import Partitions, Replica
 
 log = logging.getLogger("trioka.replicas")
+lifecycle = logging.getLogger("trioka.lifecycle")
 
 THREADS: Final = 8  # concurrent syncs share one sync of the disk; one after the other, each takes as long as all
 APPLY_BATCH: Final = 64  # logs created and led before the next ones are started
+MAX_NAMED: Final = 5  # partitions in one log line
 
 WorkItem = TypeVar("WorkItem")
 Result = TypeVar("Result")
@@ -121,7 +123,24 @@ class MetadataApplier:
             for change in some:
                 self.apply_partition(change.name, change.after, ahead.get((change.name, change.index)))
             await trio.lowlevel.checkpoint()  # let other tasks run
+        self._log_new_leaders(mine)
         mine.clear()
+
+    def _log_new_leaders(self, mine: Sequence[PartitionChanged]) -> None:
+        """Elections are logged; the first leader of a new partition is not."""
+        moved = [each for each in mine if each.before is not None and each.before.leader != each.after.leader]
+        gained = [each for each in moved if each.after.leader == self._node_id]
+        lost = [each for each in moved if each.before is not None and each.before.leader == self._node_id]
+        if gained or lost:
+            names = [f"{each.name}-{each.index}" for each in (*gained, *lost)]
+            text = ", ".join(names[:MAX_NAMED]) + (", …" if len(names) > MAX_NAMED else "")
+            lifecycle.info(
+                "new leaders: node %d leads %d more partitions and %d fewer: %s",
+                self._node_id,
+                len(gained),
+                len(lost),
+                text,
+            )
 
     async def _make_logs(self, mine: Sequence[PartitionChanged]) -> None:
         """Create the missing logs in several threads, since each takes two syncs, and one more sync covers all."""

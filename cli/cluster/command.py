@@ -6,6 +6,7 @@ The cluster that `up` starts is kept in the user's state folder until `down --de
 `--bootstrap-server` these commands use it if it exists. `--name` tells several of them apart.
 """
 
+import shutil
 import signal
 import time
 from typing import Final
@@ -59,7 +60,14 @@ def up(nodes: int, port: int, override: tuple[str, ...], metrics: bool, cluster_
     found = LocalCluster.load(folder)
     is_new = found is None
     if found is None:
-        found = LocalCluster.found(folder, nodes, port, lambda _: METRICS_ON_A_FREE_PORT if metrics else "", overrides)
+        had_folder = folder.exists()
+        try:
+            http = METRICS_ON_A_FREE_PORT if metrics else ""
+            found = LocalCluster.found(folder, nodes, port, lambda _: http, overrides)
+        except BaseException:
+            if not had_folder:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
     elif len(found.nodes) != nodes or overrides or metrics:
         write_stderr(
             f"the cluster exists, with {len(found.nodes)} nodes and its settings; for another one, run first: "

@@ -207,8 +207,9 @@ def _lost_quorum(settings: Settings) -> list[str]:
             continue
         running, count = local.controllers_running()
         if 2 * running <= count:
+            verb = "answers" if running == 1 else "answer"
             hint = f"start more: trioka cluster start NODE{name_flag(folder)}"
-            return [f"the quorum is lost: {running} of {count} controllers run; {hint}"]
+            return [f"the quorum is lost: {running} of {count} controllers {verb}; {hint}"]
     return []
 
 
@@ -243,9 +244,10 @@ def judge(
         reasons.append(_examples(leaderless, "without a leader"))
     verdict = DOWN if reasons else HEALTHY
     if away:
-        reasons.append(f"broker {', '.join(away)} is down")
-    if names := ", ".join(map(str, silent)):
-        reasons.append(f"broker {names} does not answer")
+        reasons.append(f"broker {away[0]} is down" if len(away) == 1 else f"brokers {', '.join(away)} are down")
+    if names := list(map(str, silent)):
+        one, several = f"broker {names[0]} does not answer", f"brokers {', '.join(names)} do not answer"
+        reasons.append(one if len(names) == 1 else several)
     if behind:
         reasons.append(f"{_examples(behind, 'under-replicated')}; see: trioka cluster under-replicated")
     return (DEGRADED if verdict == HEALTHY and reasons else verdict), reasons

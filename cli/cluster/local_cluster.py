@@ -45,7 +45,7 @@ WATCH_S: Final = 0.5  # interval between checks that all nodes are running
 LAST_LINES: Final = 5
 ANSWER_S: Final = 5.0
 MAX_FILE_BYTES: Final = 1 << 20
-METRICS: Final = re.compile(r"(?m)^  Metrics +(\S+)")
+METRICS: Final = re.compile(r'(?m)^  Metrics +(\S+)|"event": "node\.ready".*"metrics": "(\S+)"')
 RUNNING, PAUSED, STOPPED = "running", "paused", "stopped"
 
 
@@ -290,7 +290,7 @@ class LocalCluster:
             path = self.log_of(node_id)
             text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
             if result := METRICS.findall(text):
-                found[node_id] = result[-1]
+                found[node_id] = "".join(result[-1])
         return found
 
     def log_tail(self, node_id: int) -> str:

@@ -44,13 +44,20 @@ class StartCommand(NamedTuple):
     file: str | None = None
 
 
-LOG_FORMATS: Final = ("auto", "human", "json")
+JSON: Final = "json"
+LOG_FORMATS: Final = ("auto", "human", JSON)
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
+DEFAULT_LOG_LEVEL: Final = "warning"
 LOG_FLAGS: Final = (
+    Flag("--log-format", str, "auto", "FORMAT", "human, json (every line), or auto: human on a terminal", LOG_FORMATS),
     Flag(
-        "--log-format", str, "auto", "FORMAT", "auto is human on a terminal, otherwise json; default auto", LOG_FORMATS
+        "--log-level",
+        str,
+        DEFAULT_LOG_LEVEL,
+        "LEVEL",
+        f"one of {', '.join(LOG_LEVELS)}; default warning, and start, stop and changes of leaders",
+        LOG_LEVELS,
     ),
-    Flag("--log-level", str, "warning", "LEVEL", f"one of {', '.join(LOG_LEVELS)}; default warning", LOG_LEVELS),
 )
 
 START_COMMANDS: Final[Mapping[str, StartCommand]] = {

@@ -14,9 +14,15 @@ STOP_S: Final = 15.0  # more than the gateway's own shutdown.grace.ms
 
 class GatewayProcess:
     def __init__(
-        self, servers: str, *, client_file: str | None = None, any_port: bool = False, has_registry: bool = False
+        self,
+        servers: str,
+        *,
+        client_file: str | None = None,
+        any_port: bool = False,
+        has_registry: bool = False,
+        log_format: str = "auto",
     ) -> None:
-        words = ["--bootstrap-server", servers, *(["--registry"] if has_registry else [])]
+        words = ["--bootstrap-server", servers, "--log-format", log_format, *(["--registry"] if has_registry else [])]
         if client_file is not None:
             words += ["--command-config", client_file]
         if any_port:

@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
 from types import MappingProxyType
@@ -24,8 +24,9 @@ from trioka import __version__
 
 from ..terminal.failure import CannotStart, Failure
 from . import temp_folders
-from .flags import DEFAULT_PORT
+from .flags import DEFAULT_PORT, JSON
 from .gc_policy import freeze_startup_objects
+from .log_lines import in_log_format, set_up_logging, write_errors, write_note
 from .port_owner import owner_of
 from .sd_notify import READY, STOPPING, notify
 
@@ -40,8 +41,12 @@ if TYPE_CHECKING:
     from .dev_security import DevSecurity
     from .gateway_process import GatewayProcess
 
+lifecycle = logging.getLogger("trioka.lifecycle")
+
 HTTP_PORT_ABOVE: Final = 1000  # offset of the port of metrics and health from Kafka's port
 MAX_PORT: Final = 65535
+DEMO: Final = "writes customers once and orders all the time, which the group billing reads"
+MEMORY_LOOK_S: Final = 0.25
 LOOPBACK: Final = "127.0.0.1"
 WILDCARDS: Final = ("0.0.0.0", "::")
 TEMP_PREFIX: Final = "trioka-dev-"
@@ -179,20 +184,30 @@ def _dev_cluster(options: Mapping[str, Any], topics: Mapping[str, int]) -> None:
     _layers(options["set"], "--set")  # the nodes read both; a mistake is reported once, before they start
     gc.enable()  # this process only supervises the nodes, but possibly for long
     started = time.perf_counter()
-    data, http = options["data"], options["http_port"]
+    data, http, form = options["data"], options["http_port"], options["log_format"]
+    set_up_logging(form, options["log_level"], is_dev=True)
     temporary = None if data else temp_folders.new_folder(TEMP_PREFIX)
 
     gateways: list[GatewayProcess] = []
 
     def report(found: "LocalCluster") -> None:
         addresses = {f"Node {node.id}": ("127.0.0.1", node.port) for node in found.nodes.values()}
+        is_address_written = form != JSON or options["log_level"] != "error"
+        if http != "off" and is_address_written:
+            found.wait_metrics()
         where = next(iter(found.metrics.values()), None)
-        _report_ready(addresses, where, [str(data or temporary)], True, time.perf_counter() - started)
+        took = time.perf_counter() - started
+        if form == JSON:
+            servers = [f"{host}:{port}" for host, port in found.servers]
+            _log_ready(servers, where, [str(data or temporary)], took)
+        else:
+            _report_ready(addresses, where, [str(data or temporary)], True, took, is_demo=options["demo"])
         if options["demo"]:
             _start_demo(found.servers)
         if options["gateway"] or options["registry"]:
-            servers = ",".join(f"{host}:{port}" for host, port in found.servers)
-            gateways.append(GatewayProcess(servers, any_port=options["port"] == 0, has_registry=options["registry"]))
+            bootstrap = ",".join(f"{host}:{port}" for host, port in found.servers)
+            any_port, has_registry = options["port"] == 0, options["registry"]
+            gateways.append(GatewayProcess(bootstrap, any_port=any_port, has_registry=has_registry, log_format=form))
 
     def listeners(number: int) -> str:
         """The HTTP listeners of the nodes; their ports are consecutive, as Kafka's are."""
@@ -253,9 +268,8 @@ def _serve(options: Mapping[str, Any]) -> None:
         if options["file"] is not None:
             file = parse_properties(Path(options["file"]).read_bytes())
         environment, overrides = _layers(options["override"], "The override")
-        for warning in exposed_files(options["file"], file):
-            print(f"note: {warning}", file=sys.stderr)
-        _run(file, environment, overrides, is_check=options["check"], options=options)
+        exposed = list(exposed_files(options["file"], file))
+        _run(file, environment, overrides, is_check=options["check"], options=options, remarks=exposed)
     except OSError as error:
         raise CannotStart(f"{options['file']} cannot be read: {error.strerror}.") from None
     except ValueError as error:
@@ -273,12 +287,13 @@ def _run(
     options: Mapping[str, Any],
     dev: DevRun | None = None,
     is_check: bool = False,
+    remarks: Sequence[str] = (),
 ) -> None:
-    started = time.perf_counter()
-    set_up_logging(options["log_format"], options["log_level"])
-    loaded, remarks = _checked(file, environment, overrides)
-    for remark in () if dev is not None else remarks:  # `dev` has no properties file
-        print(f"note: {remark}", file=sys.stderr)
+    started, form = time.perf_counter(), options["log_format"]
+    set_up_logging(form, options["log_level"], is_dev=dev is not None)
+    for remark in remarks:
+        write_note(form, remark)
+    loaded = _checked(form, file, environment, overrides, is_dev=dev is not None)
     if is_check:
         print("ok")
         return
@@ -297,13 +312,15 @@ def _run(
 
     raise_descriptor_limit()
     try:
-        trio.run(_live, loaded, dev, started)
+        trio.run(_live, loaded, dev, started, form)
     except Exception as errors:  # not `except*`: before Python 3.11.4, an exception raised there is wrapped in a group
         happened = list(_single(errors))
         ended = next((each for each in happened if isinstance(each, LogDirectoriesOffline)), None)
         if ended is not None:
-            hints = ["mend or replace the disk, then start the node again"]
-            raise Failure(f"this node has ended: {ended}", hints=hints) from None
+            hint = "mend or replace the disk, then start the node again"
+            if _is_in_memory(loaded.node.log_dirs):
+                hint = "keep the data on a disk: --data ./data"
+            raise Failure(f"this node has ended: {ended}", hints=[hint]) from None
         if isinstance(happened[0], CannotStart):
             raise happened[0] from None
         known = (DirectoryInUse, ForeignDirectory, NotFormatted, VotersDisagree, CorruptFile, JoinRefused)
@@ -319,9 +336,14 @@ def _run(
 
 
 def _checked(
-    file: Mapping[str, str], environment: Mapping[str, str], overrides: Mapping[str, str]
-) -> tuple["LoadedConfig", list[str]]:
-    """The configuration, and remarks about it. All errors but the last are printed, and that one is raised."""
+    form: str, file: Mapping[str, str], environment: Mapping[str, str], overrides: Mapping[str, str], *, is_dev: bool
+) -> "LoadedConfig":
+    """The configuration. Remarks about it are printed, and all errors but the last, which is raised."""
+
+    def write_remarks(remarks: Sequence[str]) -> None:
+        for remark in () if is_dev else remarks:  # `dev` has no properties file
+            write_note(form, remark)
+
     from trioka.broker.config.layers import ConfigError
     from trioka.broker.config.server import load
     from trioka.broker.security.tls.listener_check import check_security
@@ -330,11 +352,12 @@ def _checked(
         loaded = load(file, environment=environment, overrides=overrides)
         tls_remarks = check_security(loaded.config, loaded.node)
     except ConfigError as error:
+        write_remarks(error.remarks)
         *others, last = str(error), *error.others
-        for other in others:
-            print(f"error: {other}", file=sys.stderr)
+        write_errors(form, others)
         raise CannotStart(last) from None
-    return loaded, [*loaded.warnings, *loaded.notes, *tls_remarks]
+    write_remarks([*loaded.warnings, *loaded.notes, *tls_remarks])
+    return loaded
 
 
 def _single(error: Exception) -> Iterator[Exception]:
@@ -346,17 +369,7 @@ def _single(error: Exception) -> Iterator[Exception]:
         yield error
 
 
-def set_up_logging(form: str, level: str) -> None:
-    from trioka.broker.logs.formatters import HumanFormatter, JsonFormatter, RepeatFilter
-
-    is_human = form == "human" or (form == "auto" and sys.stderr.isatty())
-    handler = logging.StreamHandler()
-    handler.setFormatter(HumanFormatter() if is_human else JsonFormatter())
-    handler.addFilter(RepeatFilter())
-    logging.basicConfig(level=level.upper(), handlers=[handler])
-
-
-async def _live(loaded: "LoadedConfig", dev: DevRun | None, started: float) -> None:
+async def _live(loaded: "LoadedConfig", dev: DevRun | None, started: float, form: str) -> None:
     import trio
 
     from trioka.broker.broker import Broker
@@ -372,29 +385,34 @@ async def _live(loaded: "LoadedConfig", dev: DevRun | None, started: float) -> N
             signalled = trio.Event()
             gateways: list[GatewayProcess] = []
             nursery.start_soon(_mind, signals, signalled, broker, nursery.cancel_scope, gateways)
+            if _is_in_memory(loaded.node.log_dirs):
+                nursery.start_soon(_watch_memory, broker)
             http_server = open_http_server(loaded.config)
             if http_server is not None:
                 nursery.start_soon(http_server.serve, broker)
             await nursery.start(broker.run)
-            if not signalled.is_set():
+            if not signalled.is_set() and broker.failure is None:
                 await _furnish(broker, dev)
             freeze_startup_objects()
-            if not signalled.is_set():
+            if not signalled.is_set() and broker.failure is None:
                 took = time.perf_counter() - started
                 http = _http_text(http_server)
                 secured = {each.name: each.protocol.name for each in loaded.node.listeners if each.protocol}
                 security = None if dev is None else dev.security
                 addresses, log_dirs = _advertised(broker, dev), loaded.node.log_dirs
-                _report_ready(addresses, http, log_dirs, dev is not None, took, secured, security)
+                if form == JSON:
+                    places = [f"{name}://{_bracketed(host)}:{port}" for name, (host, port) in addresses.items()]
+                    _log_ready(places, http, log_dirs, took)
+                else:
+                    is_demo = dev is not None and dev.is_demo
+                    _report_ready(addresses, http, log_dirs, dev is not None, took, secured, security, is_demo=is_demo)
                 notify(READY)
                 for port in () if http_server is None else http_server.ports_in_use:
-                    print(
-                        f"note: port {port} is taken by {owner_of(port)}; metrics are on another port.", file=sys.stderr
-                    )
+                    write_note(form, f"port {port} is taken by {owner_of(port)}; metrics are on another port.")
                 if dev is not None and dev.is_demo:
                     _start_demo([_reachable(address) for address in broker.addresses.values()])
                 if dev is not None and dev.has_gateway:
-                    gateways.append(_gateway_of(broker, dev))
+                    gateways.append(_gateway_of(broker, dev, form))
                 from trioka.broker.network.scheduling import request_short_timeslice
 
                 request_short_timeslice()
@@ -441,7 +459,7 @@ def _reachable(address: tuple[str, int]) -> tuple[str, int]:
     return (LOOPBACK if host in WILDCARDS else host), port
 
 
-def _gateway_of(broker: "Broker", dev: DevRun) -> "GatewayProcess":
+def _gateway_of(broker: "Broker", dev: DevRun, form: str) -> "GatewayProcess":
     from .gateway_process import GatewayProcess
 
     host, port = _reachable(next(iter(broker.addresses.values())))
@@ -451,6 +469,7 @@ def _gateway_of(broker: "Broker", dev: DevRun) -> "GatewayProcess":
         client_file=client_file,
         any_port=dev.any_port,
         has_registry=dev.has_registry,
+        log_format=form,
     )
 
 
@@ -459,6 +478,15 @@ def _http_text(http_server: "HttpServer | None") -> str | None:
         return None
     host, port = http_server.address
     return f"http://{({'127.0.0.1': 'localhost', '::1': '[::1]'}).get(host, host)}:{port}/metrics"
+
+
+async def _watch_memory(broker: "Broker") -> None:
+    """End a broker in memory before the machine has no memory left."""
+    import trio
+
+    while not temp_folders.is_memory_short():  # noqa: ASYNC110 - the kernel reports no event
+        await trio.sleep(MEMORY_LOOK_S)
+    broker.fail(f"less than {temp_folders.MIN_LEFT_BYTES >> 20} MB of memory are left")
 
 
 async def _mind(
@@ -483,6 +511,11 @@ async def _mind(
     scope.cancel()
 
 
+def _log_ready(clients: Iterable[str], http: str | None, log_dirs: Sequence[str], seconds: float) -> None:
+    where, data = ",".join(clients), ",".join(log_dirs)
+    lifecycle.info("ready in %.2f s: clients %s, metrics %s, data in %s", seconds, where, http, data)
+
+
 def _report_ready(
     addresses: Mapping[str, tuple[str, int]],
     http: str | None,
@@ -491,6 +524,8 @@ def _report_ready(
     seconds: float,
     secured: Mapping[str, str] = MappingProxyType({}),
     security: "DevSecurity | None" = None,
+    *,
+    is_demo: bool = False,
 ) -> None:
     """Print that the broker is ready. `secured` are the protocols of listeners that are not PLAINTEXT, by name."""
     lines = [f"trioka {__version__} · ready in {seconds:.2f} s · {_kept(is_dev, log_dirs)} · Ctrl-C stops"]
@@ -510,6 +545,8 @@ def _report_ready(
             at += f" --command-config {security.client_file}"
         message, program = "echo '{\"id\":1}'", _program()
         lines.append(f"  Try      {message} | {program} produce{at} orders      then    {program} consume{at} orders")
+        if is_demo:
+            lines.append(f"  Demo     {DEMO}; watch it: {program} lag billing -w{at}")
     say("\n".join(lines) + "\n")
 
 
@@ -517,10 +554,15 @@ def _kept(is_dev: bool, log_dirs: Sequence[str]) -> str:
     """Where the data is, and how much of it fits into memory."""
     if not (is_dev and f"/{TEMP_PREFIX}" in log_dirs[0]):
         return f"data in {', '.join(log_dirs)}"
-    if not log_dirs[0].startswith(temp_folders.FAST_FOLDER):
+    if not _is_in_memory(log_dirs):
         return f"data in {log_dirs[0]} until it stops (keep data: --data ./data)"
     free_gb = temp_folders.free_bytes(temp_folders.FAST_FOLDER) / 1e9
     return f"in memory, {free_gb:.1f} GB fit (keep data: --data ./data)"
+
+
+def _is_in_memory(log_dirs: Sequence[str]) -> bool:
+    """Whether the data is in a temporary folder of `dev` that is in memory."""
+    return log_dirs[0].startswith(f"{temp_folders.FAST_FOLDER}/{TEMP_PREFIX}")
 
 
 def _program() -> str:
@@ -541,4 +583,7 @@ def say(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-RUN: Final[Mapping[str, Callable[[Mapping[str, Any]], None]]] = {"dev": _dev, "serve": _serve}
+RUN: Final[Mapping[str, Callable[[Mapping[str, Any]], None]]] = {
+    "dev": in_log_format(_dev),
+    "serve": in_log_format(_serve),
+}

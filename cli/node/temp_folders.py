@@ -16,6 +16,7 @@ from typing import Final
 
 FAST_FOLDER: Final = "/dev/shm"  # a file system in memory: the same file operations, without disk I/O
 MIN_FREE_BYTES: Final = 256 << 20  # containers often have 64 MB there, which a few segments fill
+MIN_LEFT_BYTES: Final = 128 << 20  # a broker in memory ends when less is left, before the machine has none
 OWNER: Final = "owner"
 
 _kept: dict[str, tuple[int, int]] = {}  # the owner (a forked child must not remove its parent's folders) and the lock
@@ -27,6 +28,10 @@ def place() -> str:
     if os.access(FAST_FOLDER, os.W_OK) and free_bytes(FAST_FOLDER) >= MIN_FREE_BYTES:
         return FAST_FOLDER
     return tempfile.gettempdir()
+
+
+def is_memory_short() -> bool:
+    return free_bytes(FAST_FOLDER) < MIN_LEFT_BYTES
 
 
 def free_bytes(folder: str) -> int:

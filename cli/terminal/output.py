@@ -80,7 +80,7 @@ def is_stderr_terminal() -> bool:
 
 def clear_terminal() -> None:
     """Before a table that replaces the last one. Into a pipe an empty line separates the two."""
-    write_stdout("" if not is_terminal() else "\x1b[H\x1b[2J\x1b[3J\x1b[A")
+    write_stdout("" if not is_terminal() else "\x1b[H\x1b[2J\x1b[A")
 
 
 class _Status:
@@ -151,12 +151,18 @@ def _draw(rows: list[Row], columns: Sequence[Column], *, is_wide: bool) -> None:
     table = Table(
         box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="" if os.environ.get("NO_COLOR") else "bold"
     )
-    for column in columns:
-        table.add_column(column.title, no_wrap=is_wide, overflow="fold")
-    for row in rows:
-        cells = [_text(row.get(column.key), column.kind) for column in columns]
-        table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in cells))
-    Console(highlight=False, soft_wrap=is_wide).print(table)
+    texts = [[_text(row.get(column.key), column.kind) for column in columns] for row in rows]
+    needed = 0
+    for number, column in enumerate(columns):
+        cells = [column.title, *(each[number] for each in texts)]
+        needed += 2 + max(len(word) for cell in cells for word in ([cell] if is_wide else cell.split(" ")))
+        table.add_column(column.title, no_wrap=is_wide or not any(" " in cell for cell in cells), overflow="fold")
+    for each in texts:
+        table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in each))
+    console = Console(highlight=False)
+    if needed > console.width:  # the terminal breaks the lines; no word is cut
+        console.width = needed
+    console.print(table, soft_wrap=is_wide)
 
 
 def _text(value: Any, kind: str, *, empty: str = "-") -> str:

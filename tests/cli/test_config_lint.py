@@ -33,6 +33,16 @@ def test_all_errors_are_listed_at_once(command: list[str], tmp_path: Path) -> No
         assert sum(key in line for line in lines) == 1, (key, lines)
 
 
+@pytest.mark.parametrize("wrong", ["log.retention.ms=long", "process.roles=waiter"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_key_is_listed_beside_errors(command: list[str], wrong: str, tmp_path: Path) -> None:
+    found = checked(command, tmp_path / "server.properties", f"{GOOD}{wrong}\nnum.partitons=3\n")
+    said = (found.stdout + found.stderr).splitlines()
+    assert found.returncode == 1
+    assert sum(line.startswith("error: ") for line in said) == 1
+    assert [line for line in said if "did you mean num.partitions" in line], said
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_good_file_is_ok(command: list[str], tmp_path: Path) -> None:
     found = checked(command, tmp_path / "server.properties", f"{GOOD}log.dirs={tmp_path}\n")

@@ -28,7 +28,7 @@ ELSEWHERE = {
     "make test": "this is it",
     "pip install 'trioka[pytest]'": "tests/test_packaging.py builds and installs the package",
     "pip install 'trioka[spark]'": "tests/test_packaging.py builds and installs the package",
-    "trioka pipeline example": "compat-tests/spark/test_pipeline_run.py",
+    "trioka pipeline example --keep": "compat-tests/spark/test_pipeline_run.py, and tests/pipeline",
 }
 
 

@@ -9,6 +9,7 @@ out of room later is its own sentence, which is only handed on here.
 
 import json
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -355,3 +356,37 @@ def test_the_short_form_is_drawn_as_a_graph(tmp_path: Path) -> None:
     found = trioka(tmp_path, TEXT, "graph")
     assert found.exit_code == 0
     assert "topic" in found.stdout and "streaming table" in found.stdout
+
+
+KEPT = """
+import sys
+import trioka.pipeline.example as example
+example.run_example = lambda folder, *, bootstrap, **more: bootstrap
+from trioka.__main__ import main
+sys.exit(main(["pipeline", "example", "--keep", "--folder", "shop"]))
+"""
+
+
+def test_the_broker_of_the_example_is_kept_until_ctrl_c() -> None:
+    """Spark's part, which the compat tests have, is left out."""
+    with subprocess.Popen(
+        [sys.executable, "-c", KEPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as ran:
+        assert ran.stdout is not None and ran.stderr is not None
+        assert ran.stderr.readline() == "starting a broker: trioka dev\n"
+        address = ran.stdout.readline().strip()
+        assert f"the broker on {address} runs until Ctrl-C" in ran.stderr.readline()
+        assert f"trioka pipeline check shop/orders.toml --bootstrap-server {address}" in ran.stderr.readline()
+        host, _, port = address.partition(":")
+        with socket.create_connection((host, int(port))):
+            pass
+        ran.send_signal(signal.SIGINT)
+        ran.communicate(timeout=60)
+    assert ran.returncode == 0
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)))
+
+
+def test_only_a_broker_of_the_examples_own_is_kept() -> None:
+    ended = CliRunner().invoke(pipeline, ["example", "--keep", "--bootstrap-server", "localhost:1"])
+    assert ended.exit_code == 2 and "--keep is for the example's own broker" in ended.output

@@ -61,7 +61,9 @@ SOCKET_FILES = frozenset(
     }
 )
 # A broker that a test runs as a child process answers its parent on standard output, the only reader.
-PRINTING_FILES = frozenset({"cli/terminal/output.py", "cli/node/server.py", "testing/nodes/subprocess_main.py"})
+PRINTING_FILES = frozenset(
+    {"cli/terminal/output.py", "cli/node/log_lines.py", "cli/node/server.py", "testing/nodes/subprocess_main.py"}
+)
 # Who minds signals, and who sends them: the nodes of a cluster on this machine are stopped, killed and paused by one.
 # `testing/nodes/process.py` pauses and kills its child, and that leaves Ctrl-C to the test which it serves.
 SIGNALS = frozenset(
@@ -90,6 +92,7 @@ LAZY_IMPORTS: Mapping[tuple[str, str], str] = {
         "cli/node/server.py",
         "trioka",
     ): "`trioka serve --help` and a wrong flag should not wait for a broker to be loaded",
+    ("cli/node/log_lines.py", "trioka"): "as in `cli/node/server.py`",
     (
         "cli/node/server.py",
         "trio",

@@ -258,3 +258,24 @@ async def test_a_start_configures_each_topic_once(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(MetadataApplier, "configure", counted)
     async with running_broker(tmp_path):
         assert sorted(configured) == ["a", "b"]
+
+
+async def elections_are_logged_together(directory: Path, written: pytest.LogCaptureFixture) -> None:
+    async with running_broker(directory) as broker:
+        await create(broker, "t", partitions=8)
+        here = partition_of(broker, "t")
+        away = replace(here, replicas=(1, 2), directories=here.directories * 2, leader=2, leader_epoch=1)
+        back = replace(away, leader=1, leader_epoch=2)
+        written.clear()
+        await broker.applier.apply([changed(broker, None, here), changed(broker, here, away)])
+        await broker.applier.apply([changed(broker, away, replace(back, index=index)) for index in range(8)])
+    told = [each.getMessage() for each in written.records if "new leaders" in each.getMessage()]
+    assert told[:2] == [
+        "new leaders: node 1 leads 0 more partitions and 1 fewer: t-0",
+        "new leaders: node 1 leads 8 more partitions and 0 fewer: t-0, t-1, t-2, t-3, t-4, …",
+    ]
+
+
+def test_an_election_is_logged_and_a_new_partition_is_not(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "trioka.lifecycle")
+    on_trio(elections_are_logged_together)(tmp_path, caplog)

@@ -110,6 +110,25 @@ def test_a_small_memory_file_system_is_not_used(tmp_path: Path, monkeypatch: pyt
     temp_folders.remove(folder)
 
 
+SHORT = """
+import sys
+from trioka.cli.node import temp_folders
+temp_folders.is_memory_short = lambda: True
+from trioka.__main__ import main
+sys.exit(main(["dev", "--port", "0", "--http-port", "off"]))
+"""
+
+
+@pytest.mark.skipif(temp_folders.place() != temp_folders.FAST_FOLDER, reason="brokers are not in memory here")
+def test_a_broker_in_memory_ends_before_the_machine_has_none_left() -> None:
+    ended = subprocess.run([sys.executable, "-c", SHORT], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-2:] == [
+        "error: this node has ended: less than 128 MB of memory are left",
+        "  keep the data on a disk: --data ./data",
+    ]
+
+
 def test_the_printed_command_has_a_path_if_trioka_is_not_on_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

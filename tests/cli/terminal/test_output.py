@@ -67,6 +67,31 @@ def test_a_terminal_gets_numbers_that_people_read_and_no_colour_if_it_wants_none
     ]
 
 
+def test_a_narrow_terminal_cuts_no_word(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "20")
+    monkeypatch.setenv("NO_COLOR", "1")
+    columns = [Column(name.upper(), name) for name in ("group", "committed")]
+    output.show([{"group": "a-group-with-a-name", "committed": 1234567890}], columns, "table")
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+        ["GROUP", "COMMITTED"],
+        ["a-group-with-a-name", "1234567890"],
+    ]
+    output.show([{"group": "a-group-with-a-name", "committed": "one two three four"}], columns, "table")
+    _, first, *others = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert first[0] == "a-group-with-a-name" and len(others) > 0  # between words, a cell may have several lines
+    assert [*first[1:], *(word for line in others for word in line)] == ["one", "two", "three", "four"]
+
+
+def test_a_table_that_is_drawn_again_keeps_what_was_scrolled_away(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    output.clear_terminal()
+    written = capsys.readouterr().out
+    assert "\x1b[2J" in written and "\x1b[3J" not in written
+
+
 def test_a_command_in_a_pipe_loads_neither_rich_nor_a_broker_nor_kafka_python() -> None:
     program = (
         "import sys; from trioka.__main__ import main; main(['topics', 'list', '-b', 'localhost:1'])\n"
