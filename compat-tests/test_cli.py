@@ -150,91 +150,6 @@ def test_lines_that_a_broker_refuses_cost_no_others(both: Both) -> None:
     assert both.same("consume", "keys-only", "-e", "-f", "%k=%s ").out == "a=1 b=2 "
 
 
-@pytest.mark.parametrize(
-    "flags", [(), ("-z", "gzip"), ("-z", "snappy"), ("-z", "lz4"), ("-z", "zstd"), ("--acks", "1")]
-)
-def test_many_lines_arrive_once_and_in_order(both: Both, flags: str) -> None:
-    name = "-".join(["many", *flags.replace("-", "").split()])
-    both.same("topics", "create", name, "--partitions", "3")
-    count = 100_000
-    data = b"".join(b"%d\n" % number for number in range(count))
-    assert both.same("produce", name, *flags.split(), stdin=data).code == Exit.OK
-    for ended in both.run("consume", name, "-e", "-f", "%p %s\n", "-g", "readers-of-many"):
-        by_partition: dict[str, list[int]] = {}
-        for line in ended.out.splitlines():
-            partition, number = line.split()
-            by_partition.setdefault(partition, []).append(int(number))
-        assert all(numbers == sorted(numbers) for numbers in by_partition.values())
-        assert sorted(number for numbers in by_partition.values() for number in numbers) == list(range(count))
-
-
-def test_transactions(both: Both) -> None:
-    both.same("topics", "create", "transactions")
-    for address in both.addresses:
-        producer = kafka_python.KafkaProducer(bootstrap_servers=address, transactional_id="t")
-        producer.init_transactions()
-        for number in range(6):
-            producer.begin_transaction()
-            producer.send("transactions", b"%d" % number)
-            producer.flush()
-            (producer.abort_transaction if number % 2 else producer.commit_transaction)()
-        producer.begin_transaction()
-        producer.send("transactions", b"open").get(PATIENCE_S)
-        assert command("consume", "transactions", "-e", "--read-committed", at=address).out == "0\n2\n4\n"
-        group = ("-g", "careful", "-f", "%s ")
-        assert command("consume", "transactions", "-e", "--read-committed", *group, at=address).out == "0 2 4 "
-        producer.commit_transaction()
-        producer.close()
-        assert command("consume", "transactions", "-e", "--read-committed", *group, at=address).out == "open "
-    assert both.same("consume", "transactions", "-e").out == "0\n1\n2\n3\n4\n5\nopen\n"
-
-
-@pytest.mark.nightly
-def test_a_member_of_the_new_protocol_shares_with_the_command(both: Both) -> None:
-    """The group has the type `consumer`; its coordinator translates for the command, which speaks the classic one."""
-    both.same("topics", "create", "shared", "--partitions", "2")
-    for address in both.addresses:
-        settings = {"bootstrap.servers": address, "group.id": "mixed", "group.protocol": "consumer"}
-        other = Consumer(settings | {"auto.offset.reset": "earliest"})
-        other.subscribe(["shared"])
-        deadline = time.monotonic() + PATIENCE_S
-        while len(other.assignment()) < 2 and time.monotonic() < deadline:
-            other.poll(0.1)
-        assert len(other.assignment()) == 2
-        found: list[bytes | None] = []
-        stopped = threading.Event()
-
-        def read(other: Any = other, found: list[bytes | None] = found, stopped: Any = stopped) -> None:
-            while not stopped.is_set():
-                if (message := other.poll(0.05)) is not None and message.error() is None:
-                    found.append(message.value())
-
-        thread = threading.Thread(target=read)
-        thread.start()
-        feeder = threading.Thread(target=feed, args=(address, stopped))
-        feeder.start()
-        try:
-            ended = command("consume", "shared", "-g", "mixed", "-n", "5", "-f", "%s ", at=address)
-        finally:
-            stopped.set()
-            thread.join(PATIENCE_S)
-            feeder.join(PATIENCE_S)
-            other.close()
-        assert ended.code == Exit.OK and len(ended.out.split()) == 5, ended.stderr
-        assert not {value.decode() for value in found if value is not None} & set(ended.out.split())
-
-
-def feed(address: str, stopped: threading.Event) -> None:
-    """New records in both partitions."""
-    producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
-    for number in range(MAX_FED):
-        if stopped.wait(0.02):
-            break
-        producer.produce("shared", b"%d" % number, partition=number % 2)
-        producer.poll(0)
-    producer.flush(PATIENCE_S)
-
-
 def test_configuration(both: Both) -> None:
     both.same("topics", "create", "tuned")
     on = ("--topic", "tuned")
@@ -508,3 +423,89 @@ def _create_scram_user(at: str, config: str, user: str, password: str) -> None:
             request = AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion])
             answer = kafka.ask_controller(request, lambda result: [each.error_code for each in result.results])
             assert [each.error_code for each in answer.results] == [0]
+
+
+# Groups that stay: behind the tests that list all groups.
+
+
+@pytest.mark.parametrize("flags", ["", "-z gzip", "-z snappy", "-z lz4", "-z zstd", "--acks 1"])
+def test_many_lines_arrive_once_and_in_order(both: Both, flags: str) -> None:
+    name = "-".join(["many", *flags.replace("-", "").split()])
+    both.same("topics", "create", name, "--partitions", "3")
+    count = 100_000
+    data = b"".join(b"%d\n" % number for number in range(count))
+    assert both.same("produce", name, *flags.split(), stdin=data).code == Exit.OK
+    for ended in both.run("consume", name, "-e", "-f", "%p %s\n", "-g", "readers-of-many"):
+        by_partition: dict[str, list[int]] = {}
+        for line in ended.out.splitlines():
+            partition, number = line.split()
+            by_partition.setdefault(partition, []).append(int(number))
+        assert all(numbers == sorted(numbers) for numbers in by_partition.values())
+        assert sorted(number for numbers in by_partition.values() for number in numbers) == list(range(count))
+
+
+def test_transactions(both: Both) -> None:
+    both.same("topics", "create", "transactions")
+    for address in both.addresses:
+        producer = kafka_python.KafkaProducer(bootstrap_servers=address, transactional_id="t")
+        producer.init_transactions()
+        for number in range(6):
+            producer.begin_transaction()
+            producer.send("transactions", b"%d" % number)
+            producer.flush()
+            (producer.abort_transaction if number % 2 else producer.commit_transaction)()
+        producer.begin_transaction()
+        producer.send("transactions", b"open").get(PATIENCE_S)
+        assert command("consume", "transactions", "-e", "--read-committed", at=address).out == "0\n2\n4\n"
+        group = ("-g", "careful", "-f", "%s ")
+        assert command("consume", "transactions", "-e", "--read-committed", *group, at=address).out == "0 2 4 "
+        producer.commit_transaction()
+        producer.close()
+        assert command("consume", "transactions", "-e", "--read-committed", *group, at=address).out == "open "
+    assert both.same("consume", "transactions", "-e").out == "0\n1\n2\n3\n4\n5\nopen\n"
+
+
+@pytest.mark.nightly
+def test_a_member_of_the_new_protocol_shares_with_the_command(both: Both) -> None:
+    """The group has the type `consumer`; its coordinator translates for the command, which speaks the classic one."""
+    both.same("topics", "create", "shared", "--partitions", "2")
+    for address in both.addresses:
+        settings = {"bootstrap.servers": address, "group.id": "mixed", "group.protocol": "consumer"}
+        other = Consumer(settings | {"auto.offset.reset": "earliest"})
+        other.subscribe(["shared"])
+        deadline = time.monotonic() + PATIENCE_S
+        while len(other.assignment()) < 2 and time.monotonic() < deadline:
+            other.poll(0.1)
+        assert len(other.assignment()) == 2
+        found: list[bytes | None] = []
+        stopped = threading.Event()
+
+        def read(other: Any = other, found: list[bytes | None] = found, stopped: Any = stopped) -> None:
+            while not stopped.is_set():
+                if (message := other.poll(0.05)) is not None and message.error() is None:
+                    found.append(message.value())
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        feeder = threading.Thread(target=feed, args=(address, stopped))
+        feeder.start()
+        try:
+            ended = command("consume", "shared", "-g", "mixed", "-n", "5", "-f", "%s ", at=address)
+        finally:
+            stopped.set()
+            thread.join(PATIENCE_S)
+            feeder.join(PATIENCE_S)
+            other.close()
+        assert ended.code == Exit.OK and len(ended.out.split()) == 5, ended.stderr
+        assert not {value.decode() for value in found if value is not None} & set(ended.out.split())
+
+
+def feed(address: str, stopped: threading.Event) -> None:
+    """New records in both partitions."""
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
+    for number in range(MAX_FED):
+        if stopped.wait(0.02):
+            break
+        producer.produce("shared", b"%d" % number, partition=number % 2)
+        producer.poll(0)
+    producer.flush(PATIENCE_S)
