@@ -94,6 +94,12 @@ def faulty_s3(fault: str) -> Iterator[str]:
             self.respond(503 if fault == "lost" and first else 200)
 
         def do_GET(self) -> None:
+            if fault == "hangs":
+                release.wait()
+                return
+            if fault == "denied":
+                self.respond(403, f"<Error>{SECRET_KEY} {self.headers}</Error>".encode())
+                return
             data = objects.get(self.path)
             self.respond(404 if data is None else 200, data or b"")
 
