@@ -109,7 +109,7 @@ def files_of(log: Log, base_offset: int) -> SegmentFiles:
 def describe(files: SegmentFiles) -> Described:
     """Reads and checks the whole segment. Raises BadBatch for damage, OSError or KafkaError if it cannot be read.
     Blocks."""
-    scanned = _Scan(files.base_offset, files.index_interval_bytes)
+    scanned = SegmentScan(files.base_offset, files.index_interval_bytes)
     file = files.disk.open(files.path)
     try:
         for each in scan(file, end=files.size, base_offset=files.base_offset, limit=files.next_offset):
@@ -138,7 +138,7 @@ def describe(files: SegmentFiles) -> Described:
     )
 
 
-class _Scan:
+class SegmentScan:
     """Collects what indexes and manifest say about the batches."""
 
     def __init__(self, base_offset: int, interval_bytes: int) -> None:
