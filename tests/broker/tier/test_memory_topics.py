@@ -155,6 +155,7 @@ async def the_loss_is_what_was_not_uploaded(tmp_path: Path, restore: str) -> Non
         assert len(finished(cluster, 1)) > len(segments)
 
 
+@pytest.mark.nightly
 @on_cluster
 async def test_a_topic_that_lost_all_memory_continues_behind_the_object_store_when_an_operator_says_so(
     tmp_path: Path,
@@ -259,7 +260,9 @@ def end_of(store: Path, stem: str) -> int:
     ("module", "right", "wrong", "names"),
     [
         (applier, "partition.leader_recovery_state is RecoveryState.RECOVERING", "False", ["_is_restored_first"]),
-        (memory_restore, "is_ahead(its_log, archived.lineage)", "True", ["_begin"]),
+        pytest.param(
+            memory_restore, "is_ahead(its_log, archived.lineage)", "True", ["_begin"], marks=pytest.mark.nightly
+        ),
     ],
 )
 def test_an_empty_leader_of_a_tiered_topic_is_noticed(
@@ -272,7 +275,7 @@ def test_an_empty_leader_of_a_tiered_topic_is_noticed(
 
     @on_cluster
     async def test() -> None:
-        await the_loss_is_what_was_not_uploaded(tmp_path, "manual")
+        await the_loss_is_what_was_not_uploaded(tmp_path, "auto")
 
     with pytest.raises((AssertionError, trio.TooSlowError)):
         test()
