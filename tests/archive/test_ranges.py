@@ -105,7 +105,7 @@ def test_the_next_object_is_requested_while_the_end_of_this_one_is_used(ranges: 
     stores = [OneObject(bytes(25)), OneObject(bytes(100))]
 
     def open_ranges(number: int) -> ranges_module.Ranges:
-        ranges.RANGE_BYTES = 10
+        ranges.RANGE_BYTES = 10  # type: ignore[attr-defined]
         made: ranges_module.Ranges = ranges.Ranges(stores[number], "object", 0, len(stores[number].data))
         return made
 

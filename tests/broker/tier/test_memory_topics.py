@@ -121,7 +121,7 @@ async def test_a_node_begins_behind_the_remote_segments(tmp_path: Path) -> None:
 
 async def the_loss_is_what_was_not_uploaded(tmp_path: Path, restore: str) -> None:
     async with cluster_with_memory(tmp_path, remote_fetch_max_wait_ms=30_000) as cluster:
-        await create_tiered(cluster, **MEMORY, **{"trioka.memory.restore": restore})
+        await create_tiered(cluster, **{**MEMORY, "trioka.memory.restore": restore})
         await fill(cluster, 12)
         end = await until_copied(cluster)
         before = await everything(cluster, end)
