@@ -22,6 +22,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from ..declaration.model import Declaration
+from ..errors import InvalidPipeline
 from ..expectations.judge import beyond, judged
 from ..expectations.rules import Counts
 from ..flows.events import BatchReport, EventLog, completed, report_of
@@ -30,6 +31,7 @@ from ..sources.start_offsets import StartOffsets
 from ..sources.topics import Topics
 from ..tables.delivery import Delivery, dead_letters_of, rows_of
 from . import checkpoint as checkpoints
+from .archive_history import NO_STATE, deliver_history
 from .checkpoint import DEAD_LETTERS, RECORDS, Checkpoint
 from .group_progress import GroupProgress
 from .late import LateRows
@@ -97,6 +99,11 @@ class Run:
             with Topics(declared.source.bootstrap, self._checkpoint) as topics:
                 found = StartOffsets(self._spark, declared, self._checkpoint, topics, state)
                 starts = found.find()
+                if declared.source.archive is not None and self._checkpoint.is_new(RECORDS) and not found.is_recovered:
+                    if state.is_kept:
+                        raise InvalidPipeline(NO_STATE)
+                    ids = topics.confirm(starts[RECORDS])
+                    deliver_history(self._spark, declared, starts[RECORDS], ids, self._say)
                 with GroupProgress(declared.source.bootstrap, declared.group, self._say) as progress:
                     self._start_all(starts, state, rows, once, topics, progress, found.is_recovered)
                     began()
