@@ -56,15 +56,13 @@ def test_history_comes_from_the_archive_and_the_rest_from_the_topic(
 ) -> None:
     bootstrap, archive = running
     harness = PipelineHarness(folder=tmp_path, bootstrap=bootstrap)
-    delivered = declared_run.deliver_history
 
     def dies(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(declared_run, "deliver_history", dies)
-    with pytest.raises(KeyboardInterrupt):  # after the start was found, and before anything was delivered
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(declared_run, "deliver_history", dies)  # the start was found, and nothing was delivered
         harness.run(**declared(archive))
-    monkeypatch.setattr(declared_run, "deliver_history", delivered)
     harness.run(**declared(archive))
     assert rows(harness) == values_of_topic(bootstrap)
     assert sum("reading the archive" in said for said in harness.said) == 1
