@@ -2,7 +2,7 @@
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from trioka.protocol.checksum import crc32c
@@ -23,6 +23,7 @@ from trioka.protocol.remote_segment.object_key import ObjectSuffix
 
 from .errors import DamagedSegment, MissingOffsets
 from .lineage import Chain, Hole, Lineage, Slice, find_lineage, plan, usable_range
+from .ranges import Ranges
 from .segment_reader import Batch, SegmentReader
 from .store import ReadOnlyStore
 from .transactions import AbortedTransactions, aborted_transactions, stable_end
@@ -136,15 +137,33 @@ class ArchivedPartition:
         )
         return AbortedTransactions(found) if found else NO_ABORTED
 
-    def batches(self, number: int, start_offset: int, end_offset: int) -> Iterator[Batch]:
-        """The batches of a slice that have offsets in a range."""
+    def batches(
+        self,
+        number: int,
+        start_offset: int,
+        end_offset: int,
+        *,
+        begun: Ranges | None = None,
+        on_last: Callable[[], None] | None = None,
+    ) -> Iterator[Batch]:
+        """The batches of a slice that have offsets in a range. `begun` are those of `ranges()`, `on_last` is called
+        when the last of its ranges is used."""
         each = self.slices[number]
         first, end = max(start_offset, each.start_offset), min(end_offset, each.end_offset)
         start, read_to = None, None
         if first > each.manifest.start_offset or end < each.manifest.next_offset:
             start, read_to = self._positions(each.manifest, first, end)
         reader = SegmentReader(self._store, each.manifest, self.lineage)
-        return reader.batches(start_offset=first, end_offset=end, start=start, read_to=read_to)
+        return reader.batches(
+            start_offset=first, end_offset=end, start=start, read_to=read_to, begun=begun, on_last=on_last
+        )
+
+    def ranges(self, number: int) -> Ranges | None:
+        """Of a slice that is read from its start; None if it is only a part of its segment."""
+        each = self.slices[number]
+        if each.start_offset != each.manifest.start_offset:
+            return None
+        return SegmentReader(self._store, each.manifest, self.lineage).ranges()
 
     def indexes(self, manifest: SegmentManifest) -> SegmentIndexes:
         found = self._indexes.get(manifest)

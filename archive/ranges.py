@@ -1,7 +1,7 @@
 """The bytes of an object from a position on: ranges of 4 MiB, read ahead by threads, joined only where needed."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
@@ -14,7 +14,7 @@ RANGES_IN_FLIGHT: Final = 4
 
 class Ranges:
     """Pieces of an object, in order. The first is read alone, for readers of a few records. Behind `read_to`, where
-    the caller expects to be done, nothing is read ahead."""
+    the caller expects to be done, nothing is read ahead. `on_last` is called when the last piece is handed out."""
 
     def __init__(self, store: ReadOnlyStore, key: str, start: int, end: int, *, read_to: int | None = None) -> None:
         self._store = store
@@ -25,11 +25,20 @@ class Ranges:
         self._window = 1
         self._pool = ThreadPoolExecutor(RANGES_IN_FLIGHT, thread_name_prefix="archive-range")
         self._in_flight: deque[Future[memoryview]] = deque()
+        self.on_last: Callable[[], None] | None = None
 
     def __enter__(self) -> "Ranges":
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin(self) -> None:
+        """Requests the first piece, for a reader that comes soon and goes on."""
+        self._submit()
+        self._window = RANGES_IN_FLIGHT
+
+    def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def __iter__(self) -> Iterator[memoryview]:
@@ -38,6 +47,16 @@ class Ranges:
 
     def take(self) -> memoryview:
         """The next piece; empty at the end."""
+        self._submit()
+        self._window = RANGES_IN_FLIGHT
+        if not self._in_flight:
+            return memoryview(b"")
+        piece = self._in_flight.popleft().result()
+        if self.on_last is not None and not self._in_flight and self._next >= self._end:
+            self.on_last()
+        return piece
+
+    def _submit(self) -> None:
         while self._next < self._end and len(self._in_flight) < self._window:
             if self._in_flight and self._next >= self._read_to:
                 break
@@ -45,14 +64,36 @@ class Ranges:
             stop = min((self._next // RANGE_BYTES + 1) * RANGE_BYTES, self._end)
             self._in_flight.append(self._pool.submit(self._read, self._next, stop))
             self._next = stop
-        self._window = RANGES_IN_FLIGHT
-        return self._in_flight.popleft().result() if self._in_flight else memoryview(b"")
 
     def _read(self, start: int, stop: int) -> memoryview:
         found = self._store.read_range(self._key, start, stop - start)
         if len(found) != stop - start:
             raise DamagedSegment(f"{self._store.name}: {self._key} ends at byte {start + len(found)}, before {stop}")
         return found
+
+
+class ReadAhead:
+    """The beginning of the next object, which is requested while the end of the current one is used."""
+
+    def __init__(self, open_ranges: Callable[[int], Ranges | None]) -> None:
+        """`open_ranges` by the number of an object; None if it is not known where its reader will begin."""
+        self._open = open_ranges
+        self._begun: dict[int, Ranges] = {}
+
+    def begin(self, number: int) -> None:
+        ranges = self._open(number) if number not in self._begun else None
+        if ranges is not None:
+            self._begun[number] = ranges
+            ranges.begin()
+
+    def take(self, number: int) -> Ranges | None:
+        """For the reader of the object, which closes it."""
+        return self._begun.pop(number, None)
+
+    def close(self) -> None:
+        for ranges in self._begun.values():
+            ranges.close()
+        self._begun.clear()
 
 
 class Window:

@@ -2,6 +2,8 @@
 
 from collections.abc import Generator, Iterator
 from enum import StrEnum
+from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
 from trioka.protocol.batch import BatchHeader, records
@@ -10,6 +12,7 @@ from trioka.protocol.record import Headers
 
 from .errors import DamagedSegment, MissingObject
 from .partition import ALL_OFFSETS, ALL_TIMES, ArchivedPartition, OffsetRange, TimeRange
+from .ranges import ReadAhead
 from .segment_reader import Batch
 from .transactions import AbortedTransactions
 
@@ -80,18 +83,28 @@ class RecordIterator:
         """`position` moves past a batch when the next one is requested."""
         partition, end = self._partition, self._end
         offsets = OffsetRange(self.position, end)
-        for number in partition.chosen(offsets, self._times, fail_on_data_loss=self._fail_on_data_loss):
-            try:
-                yield from self._read_slice(number)
-            except MissingObject:  # deleted since the partition was listed
-                if self._fail_on_data_loss:
-                    raise
+        chosen = partition.chosen(offsets, self._times, fail_on_data_loss=self._fail_on_data_loss)
+        following = dict(pairwise(chosen))
+        ahead = ReadAhead(partition.ranges)
+        try:
+            for number in chosen:
+                try:
+                    yield from self._read_slice(number, ahead, following.get(number))
+                except MissingObject:  # deleted since the partition was listed
+                    if self._fail_on_data_loss:
+                        raise
+        finally:
+            ahead.close()
         self.position = max(self.position, end)
 
-    def _read_slice(self, number: int) -> Generator[list[ArchivedRecord], None, None]:
+    def _read_slice(
+        self, number: int, ahead: ReadAhead, following: int | None
+    ) -> Generator[list[ArchivedRecord], None, None]:
         partition, end = self._partition, self._end
         aborted: AbortedTransactions | None = None
-        for batch in partition.batches(number, self.position, end):
+        on_last = None if following is None else partial(ahead.begin, following)
+        begun = ahead.take(number)
+        for batch in partition.batches(number, self.position, end, begun=begun, on_last=on_last):
             header = batch.header
             if self._committed and aborted is None and header.is_transactional:
                 aborted = partition.aborted(number, fail_on_data_loss=self._fail_on_data_loss)

@@ -8,7 +8,7 @@ whole object is checked. So a damaged bit raises `DamagedSegment`, wherever it i
 Memory: the ranges in flight (ranges.py), and one batch, which is at most as large as the segment.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from trioka.protocol.batch import HEADER_SIZE, BatchHeader, check_crc, read_header
@@ -49,11 +49,14 @@ class SegmentReader:
         start: OffsetPosition | None = None,
         read_to: int | None = None,
         may_have_gaps: bool = False,
+        begun: Ranges | None = None,
+        on_last: Callable[[], None] | None = None,
     ) -> Iterator[Batch]:
         """The batches that have offsets from `start_offset` up to `end_offset`, exclusive.
 
         `start` is an entry of the offset index at or before `start_offset`, `read_to` a position behind the last batch,
-        if the caller knows them: less is read then.
+        if the caller knows them: less is read then. `begun` are the ranges of `ranges()`, `on_last` is called when the
+        last one is used.
         """
         manifest = self._manifest
         first = manifest.start_offset if start_offset is None else start_offset
@@ -61,7 +64,8 @@ class SegmentReader:
         to_end = end >= manifest.next_offset
         position = 0 if start is None else start.position
         expected = manifest.start_offset if start is None else None
-        with Ranges(self._store, self._key, position, manifest.size, read_to=read_to) as ranges:
+        with begun or Ranges(self._store, self._key, position, manifest.size, read_to=read_to) as ranges:
+            ranges.on_last = on_last
             window = Window(ranges)
             while position < manifest.size and (to_end or expected is None or expected < end):
                 header = self._header(window, position)
@@ -80,6 +84,10 @@ class SegmentReader:
         if expected is not None and expected < end and not may_have_gaps:
             self.check_object()
 
+    def ranges(self) -> Ranges:
+        """Of the whole object."""
+        return Ranges(self._store, self._key, 0, self._manifest.size)
+
     def check_object(self) -> None:
         """DamagedSegment unless the whole object has the checksum of the manifest. If that has none, it must be
         readable to its end: a wrong offset then overlaps with the next batch."""
@@ -88,7 +96,7 @@ class SegmentReader:
                 pass
             return
         crc = 0
-        with Ranges(self._store, self._key, 0, self._manifest.size) as ranges:
+        with self.ranges() as ranges:
             for piece in ranges:
                 crc = crc32c(piece, crc)
         if crc != self._manifest.content.crc32c:

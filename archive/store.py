@@ -4,6 +4,7 @@ obstore's own retries of a refused connection take up to three minutes. Here a r
 its few retries `RETRY_TIMEOUT_S`: a reader of an archive can be started again.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,6 +17,7 @@ TIMEOUT_S: Final = 60
 CONNECT_TIMEOUT_S: Final = 10
 RETRY_TIMEOUT_S: Final = 90
 MAX_RETRIES: Final = 4
+STATUS: Final = re.compile(r"\bstatus code: (\d{3})[ \w]*")  # what follows is the server's text
 URL_SCHEMES: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss", "file")
 
 
@@ -34,7 +36,10 @@ class StoreOptions(dict[str, str]):
 class ReadOnlyStore:
     """The objects below a URL. Keys are relative to it. Safe in several threads."""
 
-    def __init__(self, url: str, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, url: str, options: Mapping[str, str] | None = None, *, timeout_s: float = RETRY_TIMEOUT_S
+    ) -> None:
+        """`timeout_s`: of a request with its retries."""
         self.url = url
         self.name = url_without_query(url)
         self.options = StoreOptions(options or {})
@@ -42,24 +47,24 @@ class ReadOnlyStore:
         self.store_error: type[Exception] = self._obstore.exceptions.BaseError
         exceptions = self._obstore.exceptions
         self.access_errors = (exceptions.PermissionDeniedError, exceptions.UnauthenticatedError)
-        self._store = _open(self._obstore, url, self.options)
+        self._store = _open(self._obstore, url, self.options, timeout_s)
 
     def directories(self, prefix: str) -> list[str]:
         """The names directly below `prefix`, which is empty or ends with a slash, that have objects below them."""
-        with _named(self, prefix):
+        with named(self, prefix):
             found = self._obstore.list_with_delimiter(self._store, prefix=prefix or None)
             return sorted(path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
 
     def objects(self, prefix: str) -> Iterator[StoredObject]:
         """All objects below `prefix`, in any order."""
-        with _named(self, prefix):
+        with named(self, prefix):
             for chunk in self._obstore.list(self._store, prefix=prefix or None):
                 for found in chunk:
                     yield StoredObject(found["path"], found["size"])
 
     def read(self, key: str, *, limit: int) -> bytes:
         """A whole object of at most `limit` bytes."""
-        with _named(self, key):
+        with named(self, key):
             result = self._obstore.get(self._store, key)
             size = result.meta["size"]
             if size > limit:
@@ -68,11 +73,11 @@ class ReadOnlyStore:
 
     def read_range(self, key: str, start: int, size: int) -> memoryview:
         """Up to `size` bytes: fewer if the object ends before."""
-        with _named(self, key):
+        with named(self, key):
             return memoryview(self._obstore.get_range(self._store, key, start=start, length=size))
 
     def size_of(self, key: str) -> int:
-        with _named(self, key):
+        with named(self, key):
             size: int = self._obstore.head(self._store, key)["size"]
             return size
 
@@ -92,7 +97,7 @@ def load_obstore() -> ModuleType:
     return obstore
 
 
-def _open(obstore: ModuleType, url: str, options: Mapping[str, str]) -> Any:
+def _open(obstore: ModuleType, url: str, options: Mapping[str, str], timeout_s: float) -> Any:
     """`options` are obstore's configuration (`region`, `endpoint`, `access_key_id` …) and `allow_http`, which a store
     without TLS needs."""
     scheme = url.partition("://")[0]
@@ -103,11 +108,11 @@ def _open(obstore: ModuleType, url: str, options: Mapping[str, str]) -> Any:
     if scheme != "file":
         extra = {
             "client_options": {
-                "timeout": timedelta(seconds=TIMEOUT_S),
-                "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
+                "timeout": timedelta(seconds=min(TIMEOUT_S, timeout_s)),
+                "connect_timeout": timedelta(seconds=min(CONNECT_TIMEOUT_S, timeout_s)),
                 "allow_http": own.pop("allow_http", "false").lower() == "true",
             },
-            "retry_config": {"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=RETRY_TIMEOUT_S)},
+            "retry_config": {"max_retries": MAX_RETRIES, "retry_timeout": timedelta(seconds=timeout_s)},
             "config": own or None,
         }
     elif own:
@@ -119,18 +124,27 @@ def _open(obstore: ModuleType, url: str, options: Mapping[str, str]) -> Any:
 
 
 @contextmanager
-def _named(store: "ReadOnlyStore", key: str) -> Iterator[None]:
-    """Errors of the store as those of the archive, with the name of the object."""
+def named(store: "ReadOnlyStore", key: str) -> Iterator[None]:
+    """Errors of the store as those of the archive, with the name of the object; without a key, of a list."""
     try:
         yield
     except FileNotFoundError as error:
+        if not key or key.endswith("/"):
+            raise StoreUnavailable(f"{store.name}: there is no such bucket or directory") from error
         raise MissingObject(f"{store.name}: there is no object {key}") from error
     except (*store.access_errors, PermissionError) as error:
         raise AccessDenied(f"{store.name}: {key or 'the list'}: {_first_line(error)}") from error
     except (store.store_error, OSError) as error:
+        status = STATUS.search(str(error))  # of a list: the library has no errors of its own for it
+        if status is not None and status[1] in ("401", "403"):
+            raise AccessDenied(f"{store.name}: {key or 'the list'}: {status[0]}") from error
+        if status is not None and status[1] == "404":
+            raise StoreUnavailable(f"{store.name}: there is no such bucket") from error
         raise StoreUnavailable(f"{store.name}: {key or 'the list'}: {_first_line(error)}") from error
 
 
 def _first_line(error: BaseException) -> str:
-    """Without the debug output that obstore appends."""
-    return str(error).strip().partition("\n")[0] or type(error).__name__
+    """Without the debug output that obstore appends, and without a page that the server sent."""
+    line = str(error).strip().partition("\n")[0]
+    status = STATUS.search(line)
+    return (line if status is None else line[: status.end()]) or type(error).__name__

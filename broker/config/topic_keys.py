@@ -111,6 +111,12 @@ LOG_DIR_CLASS = topic_key("trioka.log.dir.class", String(one_of=("disk", "memory
     doc="Class of the log directories that hold the replicas. `memory`: directories of trioka.log.dirs.memory; a "
         "topic with several replicas then requires min.insync.replicas of 2 or more. The class of an existing topic "
         "cannot be changed (docs/OPERATIONS.md, Memory is lost).")
+MEMORY_RESTORE = topic_key("trioka.memory.restore", String(one_of=("manual", "auto")), "manual",
+    hidden=True,
+    doc="What happens to a partition with trioka.log.dir.class=memory and remote.storage.enable when all replicas have "
+        "lost their memory. `manual`: it has no leader until an unclean election is requested. `auto`: a replica is "
+        "elected without a request, once no replica counts as complete (in sync, eligible, last leader) any more. In "
+        "both cases the partition continues behind its last record in the object store.")
 LEADER_REPLICATION_THROTTLED_REPLICAS = topic_key("leader.replication.throttled.replicas", List(check=is_replica), (),
     doc="Replicas whose replication is throttled on the leader: comma-separated partition:broker pairs, or * for all.")
 FOLLOWER_REPLICATION_THROTTLED_REPLICAS = topic_key("follower.replication.throttled.replicas", List(check=is_replica),

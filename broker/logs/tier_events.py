@@ -60,6 +60,19 @@ _BY_SENTENCE: Final = {
     "%s-%d has lost records, and is read again": Event("tier.metadata_lost", ("topic", "partition")),
     "%s was deleted: what is only in %s cannot be read any more": Event("tier.metadata_deleted", ("topic", "store")),
     "%s: nothing can be decided: %s": Event("tier.not_decided", ("partition", "reason")),
+    "%s lost its memory and cannot continue behind the object store: %s; it has no leader until then, "
+    "and the next attempt is in %.1f s": Event("tier.memory_not_restored", ("partition", "reason", "pause_s")),
+    "%s: %s has no object %s: the segment's records are lost": Event(
+        "tier.object_missing", ("partition", "store", "key")
+    ),
+    "%s lost its memory, and nothing of it is in the object store": Event("tier.memory_lost", ("partition",)),
+    "%s goes on to offset %d, behind the object store": Event("tier.memory_ahead", ("partition", "offset")),
+    "%s lost its memory, and continues at offset %d: records from there on were not in the object store, "
+    "and are lost": Event("tier.memory_restored", ("partition", "offset")),
+    "%s: the markers of transactions of producers %s are lost: aborted": Event(
+        "tier.transactions_aborted", ("partition", "producers")
+    ),
+    "internal error: the restore of %s has ended": Event("bug.tier_restore", ("partition",)),
     "a read from the object store failed: %s": Event("tier.read_failed", ("reason",)),
     "internal error: the task of %s has ended": Event("bug.tier_task", ("partition",)),
     "internal error: the segments of %s are not deleted": Event("bug.tier_deletion", ("partition",)),

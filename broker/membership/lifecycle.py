@@ -279,6 +279,7 @@ class Membership:
             if partition.leader == broker.node_id
             and partition.replicas == (broker.node_id,)
             and partition.leader_recovery_state is RecoveryState.RECOVERING
+            and not _is_deferred(broker, topic.name, partition.index)
         ]
         if recovering:
             request = AlterPartitionRequest(
@@ -321,6 +322,12 @@ def _join_error_text(node_id: int, error: KafkaError) -> str:
     if isinstance(error, DuplicateBrokerRegistration):
         return f"another broker {node_id} is alive in this cluster; no two nodes share a node.id"
     return f"broker {node_id} found no active controller to register with"
+
+
+def _is_deferred(broker: "Broker", topic: str, index: int) -> bool:
+    """Whether the replica is restored from the object store before it leads (tier/memory_restore.py)."""
+    replica = broker.partitions.find(topic, index)
+    return replica is not None and replica.deferred is not None
 
 
 def _recovered(broker: "Broker", partition: Partition) -> AlterPartitionRequest.Topic.Partition:

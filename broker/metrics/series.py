@@ -313,6 +313,12 @@ TIER_OLDEST = _own("trioka_tier_oldest_unuploaded_seconds",
 TIER_WOULD_BE_LOST = _own("trioka_tier_would_be_lost_bytes",
     "Bytes of tiered topics and memory topics that are not in the object store: what would be lost if all brokers were "
     "lost now, or, for a memory topic, if their machines restarted.", "topic")
+TIER_WOULD_BE_LOST_RECORDS = _own("trioka_tier_would_be_lost_records",
+    "Records of tiered topics and memory topics that are not in the object store, as differences of offsets.", "topic")
+TIER_WOULD_BE_LOST_SECONDS = _own("trioka_tier_would_be_lost_seconds",
+    "Age of the oldest record of tiered topics and memory topics that is not in the object store.", "topic")
+TIER_MEMORY_RESTORES = _own("trioka_tier_memory_restores_total",
+    "Partitions of memory topics that lost the memory of all replicas and continued from the object store.")
 TIER_MISSING = _own("trioka_tier_missing_segments_total",
     "Segments that lost objects in the object store, by a lifecycle rule or a hand.")
 TIER_REQUESTS = _own("trioka_tier_store_requests_total",

@@ -13,7 +13,7 @@ from ..config.trioka_keys import METRICS_MAX_PARTITIONS
 from ..tier.counts import TopicCounts
 from ..tier.log_facts import facts_of
 from . import series as s
-from .memory import untiered_bytes, would_be_lost
+from .memory import WouldBeLost, untiered, would_be_lost
 from .samples import NO_LABELS, PAUSE, Sample, Steps, one
 
 if TYPE_CHECKING:
@@ -40,14 +40,13 @@ class TopicState:
 
     def __init__(self) -> None:
         self.segments = self.size_bytes = 0
-        self.lag_bytes = self.lag_segments = self.only_local_bytes = 0
+        self.lag_bytes = self.lag_segments = 0
 
     def add(self, segments: int, size_bytes: int, lacking: NotCopied) -> None:
         self.segments += segments
         self.size_bytes += size_bytes
         self.lag_bytes += lacking.closed_bytes
         self.lag_segments += lacking.closed_segments
-        self.only_local_bytes += lacking.bytes
 
 
 GAUGES: Final[dict[s.Series, Callable[[TopicState], int]]] = {
@@ -64,14 +63,16 @@ def tier_readings(tier: "TieredStorage") -> Steps[None]:
     for series, value in COUNTERS.items():
         yield series, [Sample(NO_LABELS, value(total)), *_of_topics(counts.topics, value, most)]
     states: dict[str, TopicState] = {}
+    only_local: dict[str, WouldBeLost] = {}
     everything, oldest_ms = TopicState(), None
     for number, task in enumerate(list(tier.tasks.values()), start=1):
         remote = tier.topic.partition(task.about)
         try:
             facts = facts_of(task.replica)
+            lacking = not_copied(facts, remote)
+            only_local.setdefault(task.about.topic, WouldBeLost()).add_log(task.replica.log, lacking)
         except (KafkaError, OSError):
             continue  # its disk has failed
-        lacking = not_copied(facts, remote)
         size_bytes = remote.size_bytes(facts.lineage)
         for state in (states.setdefault(task.about.topic, TopicState()), everything):
             state.add(len(remote.segments), size_bytes, lacking)
@@ -81,10 +82,10 @@ def tier_readings(tier: "TieredStorage") -> Steps[None]:
             yield PAUSE
     for gauge, reading in GAUGES.items():
         yield gauge, [Sample(NO_LABELS, reading(everything)), *_of_topics(states, reading, most)]
-    only_local = yield from untiered_bytes(tier.broker, {task.replica for task in tier.tasks.values()})
-    for topic, state in states.items():
-        only_local[topic] = only_local.get(topic, 0) + state.only_local_bytes
-    yield s.TIER_WOULD_BE_LOST, would_be_lost(only_local, most)
+    in_memory = yield from untiered(tier.broker, {task.replica for task in tier.tasks.values()})
+    for topic, lost in in_memory.items():
+        only_local.setdefault(topic, WouldBeLost()).add(lost)
+    yield from would_be_lost(only_local, most, tier.now_ms())
     reader = tier.reader
     yield one(s.REMOTE_READER_QUEUE, reader.pending)
     yield one(s.REMOTE_READER_IDLE, reader.idle_share)
@@ -96,6 +97,7 @@ def tier_readings(tier: "TieredStorage") -> Steps[None]:
     yield one(s.TIER_REQUESTS, counts.requests)
     yield one(s.TIER_ERRORS, counts.errors)
     yield one(s.TIER_MISSING, counts.missing_segments)
+    yield one(s.TIER_MEMORY_RESTORES, counts.memory_restores)
     yield one(s.TIER_SWEPT, counts.swept_objects)
     yield one(s.TIER_DELETING, len(tier.deletions))
     yield one(s.TIER_SUPERSEDED, tier.ownership.superseded_by is not None)

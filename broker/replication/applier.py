@@ -15,7 +15,7 @@ from trioka.cluster.image.brokers import Broker as Registration
 from trioka.cluster.image.configs import ConfigResourceType
 from trioka.cluster.image.image_delta import Change, ConfigChanged, PartitionChanged, TopicDeleted
 from trioka.cluster.image.metadata import Metadata
-from trioka.cluster.image.partition import NO_LEADER, Partition, is_reserved_directory
+from trioka.cluster.image.partition import NO_LEADER, Partition, RecoveryState, is_reserved_directory
 from trioka.cluster.image.topics import CLUSTER_METADATA_TOPIC
 from trioka.cluster.replication.leader_state import UNKNOWN, LeaderState
 from trioka.protocol.errors import KafkaError, KafkaStorageError
@@ -31,7 +31,7 @@ from trioka.storage.log_move import longer_copy
 
 from ..clock import Clock
 from ..network.descriptors import free_descriptors
-from .partitions import Partitions, Replica
+from .partitions import NO_EPOCH, Partitions, Replica
 
 log = logging.getLogger("trioka.replicas")
 lifecycle = logging.getLogger("trioka.lifecycle")
@@ -58,6 +58,9 @@ class ApplierContext(Protocol):
 
     def is_memory_topic(self, topic: str) -> bool:
         """Whether the topic's replicas are in memory directories."""
+
+    def is_restorable(self, topic: str) -> bool:
+        """Whether it is a memory topic that is also in the object store."""
 
     def on_leader(self, replica: Replica) -> None:
         """Called when the replica becomes leader or when its ISR or epoch changes."""
@@ -209,6 +212,8 @@ class MetadataApplier:
             replica = self._partitions.find(*name)
             if replica is None or replica.leads or partition.leader != self._node_id:
                 continue
+            if self._is_restored_first(replica, partition):
+                continue
             its_log, epoch = replica.log, partition.leader_epoch
             is_new = epoch > max(replica.leader_epoch, its_log.epochs.latest_epoch)
             if is_new and not its_log.closed:
@@ -299,17 +304,38 @@ class MetadataApplier:
         replica.min_in_sync = min(self._min_in_sync(topic), replica.replica_count)
         replica.is_linearizable = self._context.is_linearizable(topic)
         replica.max_lag_s = self._context.max_lag_s()
-        if partition.leader == self._node_id:
+        replica.deferred = partition if self._is_restored_first(replica, partition) else None
+        if replica.deferred is None and partition.leader == self._node_id:
             self._lead(replica, partition, ahead)
             self._context.on_leader(replica)
             return
         replica.leads = replica.is_unreplicated = False
         replica.leadership = None
         replica.leader_id, replica.leader_epoch = partition.leader, partition.leader_epoch
-        if partition.leader == NO_LEADER:
+        if replica.deferred is not None:
+            replica.leader_id = NO_LEADER
+        if replica.leader_id == NO_LEADER:
             self._context.on_offline(replica)
         else:
             self._context.on_follower(replica)
+
+    def _is_restored_first(self, replica: Replica, partition: Partition) -> bool:
+        """Whether the replica must not lead yet: after an unclean election the leader of a topic in memory and in the
+        object store continues behind the latter (tier/memory_restore.py)."""
+        return (
+            partition.leader == self._node_id
+            and partition.leader_recovery_state is RecoveryState.RECOVERING
+            and replica.restored_epoch != partition.leader_epoch
+            and self._context.is_restorable(replica.topic)
+        )
+
+    def restored(self, replica: Replica) -> None:
+        """A replica that was elected leads now."""
+        partition = replica.deferred
+        assert partition is not None
+        replica.restored_epoch = partition.leader_epoch
+        replica.leader_epoch = NO_EPOCH  # it begins now
+        self.apply_partition(replica.topic, partition)
 
     def _lead(self, replica: Replica, partition: Partition, ahead: EpochUpdate | None) -> None:
         """Start a new epoch at the end of the log, before a record is appended in it (I10)."""
@@ -421,7 +447,7 @@ class MetadataApplier:
         for replica in gone.values():
             self._partitions.remove(replica)
             replica.leads = replica.is_unreplicated = False
-            replica.leadership = None
+            replica.leadership = replica.deferred = None
             self._context.on_offline(replica)
         self._context.release()
         await trio.to_thread.run_sync(self._delete_logs, [TopicPartition(*name) for name in gone])

@@ -7,6 +7,7 @@ dictionary access for the topic and one for the partition, because every Produce
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from trioka.cluster.image.partition import Partition
 from trioka.cluster.replication.leader_state import LeaderState
 from trioka.protocol.batch import HEADER_SIZE
 from trioka.protocol.errors import (
@@ -41,6 +42,7 @@ class Replica:
 
     __slots__ = (
         "bytes_out",
+        "deferred",
         "fetches",
         "index",
         "is_linearizable",
@@ -54,6 +56,7 @@ class Replica:
         "min_in_sync",
         "now",
         "replica_count",
+        "restored_epoch",
         "scrubbed_ms",
         "term",
         "topic",
@@ -74,6 +77,8 @@ class Replica:
         self.replica_count = 1
         self.min_in_sync = 1  # required for acks=all; at most the number of replicas
         self.leadership: LeaderState | None = None
+        self.deferred: Partition | None = None  # elected to lead this, once it is restored (tier/memory_restore.py)
+        self.restored_epoch = NO_EPOCH  # the leader epoch for which that was done
         self.max_lag_s = 30.0  # replica.lag.time.max.ms
         self.is_unreplicated = False  # it leads and is the only replica
         self.is_linearizable = False  # reads of the end of the log wait (replication/linearizable_reads.py)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from trioka.cluster.image.brokers import Broker as Registration
-from trioka.cluster.placement.topic_overrides import is_linearizable, is_memory_topic
+from trioka.cluster.placement.topic_overrides import is_linearizable, is_memory_topic, is_tiered
 from trioka.cluster.replication.leader_state import UNKNOWN, LeaderState
 from trioka.protocol.errors import KafkaError
 
@@ -120,6 +120,9 @@ class ReplicaTransitions:
 
     def is_memory_topic(self, topic: str) -> bool:
         return is_memory_topic(self._broker.metadata, topic)
+
+    def is_restorable(self, topic: str) -> bool:
+        return is_memory_topic(self._broker.metadata, topic) and is_tiered(self._broker.metadata, topic)
 
     def on_leader(self, replica: Replica) -> None:
         self._stop_fetching(replica)

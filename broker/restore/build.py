@@ -1,13 +1,13 @@
-"""Writes the data directory of a restored node, from a plan. Blocks.
+"""Writes the data directories of restored nodes, from a plan. Blocks.
 
-The directory is built under another name and renamed when it is whole, so that no broker ever starts on half of it.
+They are built under another name and renamed when all are whole, so that no broker ever starts on half of them.
 Its metadata log begins with a snapshot, as that of a node that has fetched one. Its logs begin behind their remote
 part, as those of a follower that skips what is in the object store.
 """
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from random import Random
 from typing import Final
@@ -26,7 +26,8 @@ from trioka.coordinator.offsets import CommittedOffset, GroupTopicPartition
 from trioka.coordinator.record_codec import GROUPS
 from trioka.protocol import batch
 from trioka.protocol.internal_records.classic_groups import OffsetCommitKey, OffsetCommitValue
-from trioka.protocol.record import EndTxnMarker, Record
+from trioka.protocol.lazy_dataclass import frozen
+from trioka.protocol.record import Record
 from trioka.protocol.remote_segment.manifest import SegmentManifest
 from trioka.storage.append_validation import AppendOrigin
 from trioka.storage.directory import LogDirectory
@@ -37,13 +38,13 @@ from trioka.storage.log import Log
 from trioka.storage.log_config import LogConfig
 from trioka.storage.producers.producer_snapshot import ProducerSnapshot
 from trioka.storage.producers.producer_snapshot import encode as encode_snapshot
-from trioka.storage.producers.producer_state import MAX_EPOCH
 from trioka.storage.tiered_log import begin_behind_remote_part
 
 from ..clock import Clock
 from ..config.layers import Config, log_config
 from ..quorum.store import METADATA_PARTITION, QuorumSettings, QuorumStore
-from .plan import METADATA_OFFSET_GAP, OFFSETS_TOPIC, PartitionPlan, restored_records
+from ..tier.undecided import FENCED, abort_undecided
+from .plan import METADATA_OFFSET_GAP, OFFSETS_TOPIC, PartitionPlan, Place, place, restored_records
 from .source import CannotRestore, RestorePlan
 
 UNFINISHED: Final = ".restoring"
@@ -58,38 +59,55 @@ def check_directory(disk: Disk, path: str) -> None:
             raise CannotRestore(f"{name} {reason}")
 
 
-def build_directory(plan: RestorePlan, path: str, *, node_id: int, disk: Disk, clock: Clock, random: Random) -> None:
+def build_directories(
+    plan: RestorePlan, path: str, *, nodes: Sequence[int], disk: Disk, clock: Clock, random: Random
+) -> None:
+    """One node gets the directory `path`, several get directories in it, named like their ids."""
     path = path.rstrip("/")
     check_directory(disk, path)
     unfinished = path + UNFINISHED
     make_durable_directory(disk, unfinished)
-    directory_id = random_uuid(random)
-    meta = MetaProperties(cluster_id=plan.cluster_id, node_id=node_id, directory_id=directory_id)
-    write_meta_properties(disk, f"{unfinished}/{META_PROPERTIES}", meta)
-    _Builder(
-        plan, unfinished, node_id=node_id, directory_id=directory_id, disk=disk, clock=clock, random=random
-    ).build()
+    target = _Target(
+        nodes={node: random_uuid(random) for node in nodes},
+        placed=place(plan.image, nodes),
+        now_ms=clock.now_ms(),  # the replicas of a partition are equal to the byte
+    )
+    for node in nodes:
+        own = unfinished if len(nodes) == 1 else f"{unfinished}/{node}"
+        make_durable_directory(disk, own)
+        meta = MetaProperties(cluster_id=plan.cluster_id, node_id=node, directory_id=target.nodes[node])
+        write_meta_properties(disk, f"{own}/{META_PROPERTIES}", meta)
+        _Builder(plan, target, own, node_id=node, disk=disk, clock=clock, random=random).build()
     disk.rename(unfinished, path)  # over an empty directory, if there is one
     disk.sync_directory(os.path.dirname(os.path.abspath(path)))
+
+
+@frozen
+class _Target:
+    """The restored cluster."""
+
+    nodes: Mapping[int, bytes]  # by id: the id of the directory
+    placed: Mapping[Place, tuple[int, ...]]
+    now_ms: int
 
 
 class _Builder:
     def __init__(
         self,
         plan: RestorePlan,
+        target: _Target,
         path: str,
         *,
         node_id: int,
-        directory_id: bytes,
         disk: Disk,
         clock: Clock,
         random: Random,
     ) -> None:
         self._plan = plan
-        self._node_id = node_id
-        self._directory_id = directory_id
+        self._target = target
         self._clock = clock
-        self._now_ms = clock.now_ms()
+        self._now_ms = target.now_ms
+        self._partitions = [each for each in plan.partitions if node_id in target.placed[each.topic_id, each.index]]
         self._config = Config()
         self._quorum = QuorumSettings.of(self._config)
         self._directory = LogDirectory.open(disk, path, self._config_of, now_ms=self._now_ms, random=random)
@@ -104,14 +122,16 @@ class _Builder:
         try:
             self._write_metadata()
             logs = {}
-            for plan in self._plan.partitions:
+            for plan in self._partitions:
                 name = TopicPartition(plan.topic, plan.index)
                 logs[name] = directory.begin(name, self._config_of(name), now_ms=self._now_ms, topic_id=plan.topic_id)
                 if plan.log is not None:
                     self._begin_behind(logs[name], plan)
             directory.admit(logs.values())
-            epochs = {TopicPartition(plan.topic, plan.index): plan.leader_epoch for plan in self._plan.partitions}
+            epochs = {TopicPartition(plan.topic, plan.index): plan.leader_epoch for plan in self._partitions}
             for name, records in self._internal_records():
+                if name not in logs:
+                    continue  # other nodes have it
                 for part in _parts(records):
                     self._append(logs[name], batch.build(part), epochs[name])
             if directory.failure is not None:
@@ -126,7 +146,7 @@ class _Builder:
         plan = self._plan
         snapshot = SnapshotId(plan.snapshot.offset + METADATA_OFFSET_GAP, plan.snapshot.epoch + 1)
         records = list(
-            restored_records(plan.image, plan.partitions, node_id=self._node_id, directory=self._directory_id)
+            restored_records(plan.image, plan.partitions, placed=self._target.placed, directories=self._target.nodes)
         )
         Metadata().load(records, snapshot.offset - 1, snapshot.epoch)  # what a broker could not replay fails here
         data = b"".join(
@@ -138,7 +158,7 @@ class _Builder:
                 metadata_version=plan.image.features.metadata_version,
             )
         )
-        voters = VoterSet.of([ReplicaKey(self._node_id)])
+        voters = VoterSet.of(map(ReplicaKey, self._target.nodes))
         store = QuorumStore.open(self._directory, self._clock, self._quorum, voters)
         store.write_snapshot(snapshot, data)
         store.reset_to_snapshot(snapshot, read_snapshot(data))
@@ -157,17 +177,10 @@ class _Builder:
             producer_snapshot=encode_snapshot(ProducerSnapshot([])) if snapshot is None else snapshot,
             now_ms=self._now_ms,
         )
-        for producer_id in sorted(plan.open_transactions):
-            producer = log.producers.producers[producer_id]
-            marker = batch.build_marker(
-                EndTxnMarker(commit=False, coordinator_epoch=max(producer.coordinator_epoch, 0)),
-                offset=log.log_end_offset,
-                timestamp=self._now_ms,
-                leader_epoch=plan.leader_epoch,
-                producer_id=producer_id,
-                producer_epoch=min(producer.epoch + 1, MAX_EPOCH),  # the producer itself cannot go on
-            )
-            self._append(log, marker, plan.leader_epoch)
+        abort_undecided(
+            log, plan.open_transactions, leader_epoch=plan.leader_epoch, now_ms=self._now_ms, epoch_gap=FENCED
+        )
+        log.advance_high_watermark(log.log_end_offset)
 
     def _append(self, log: Log, data: bytearray, leader_epoch: int) -> None:
         log.append_as_leader(

@@ -5,17 +5,18 @@
     __remote_log_metadata           its records are written again, from the manifests
     __consumer_offsets              the committed offsets, at most at the end of the restored log
 
-All partitions come back with one replica, on the restored node, and without a leader: the node becomes the leader when
-it is unfenced. The leader epoch of each partition is LEADER_EPOCH_GAP above all that the object store knows, so that no
-leader of the old cluster of which there is no trace had it.
+All partitions come back on the restored nodes, each with as many replicas as before, if there are so many nodes. All
+of them are in sync, since they are built alike, and none leads: the first node that is unfenced does. The leader epoch
+of each partition is LEADER_EPOCH_GAP above all that the object store knows, so that no leader of the old cluster of
+which there is no trace had it.
 
 A transaction is open at the end of a partition if its marker was not copied any more. Whether it was committed is not
 known, and no coordinator knows it any more: it is aborted, and listed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Final, NamedTuple
+from dataclasses import field, replace
+from typing import Final, NamedTuple, TypeAlias
 
 from trioka.archive.lineage import Chain, Hole, Slice
 from trioka.cluster.image.configs import ConfigResourceType
@@ -26,6 +27,8 @@ from trioka.cluster.quorum.metadata_log import MetadataRecord
 from trioka.coordinator.offsets import CommittedOffset, GroupTopicPartition
 from trioka.protocol.internal_records.metadata import ConfigRecord, ProducerIdsRecord, TopicRecord
 from trioka.protocol.lazy_dataclass import frozen
+
+Place: TypeAlias = tuple[bytes, int]  # topic id and partition
 
 LEADER_EPOCH_GAP: Final = 100
 METADATA_OFFSET_GAP: Final = 1_000_000
@@ -47,6 +50,7 @@ class ArchivedLog:
     chain: Chain  # the leader epochs of the whole log
     producer_snapshot: bytes | None  # at the end; None: no segment ends there
     open_transactions: Mapping[int, int]  # producer id → first offset, at the end
+    repaired: Mapping[str, bytes] = field(default_factory=dict)  # .indexes objects that are damaged in the store
 
 
 @frozen
@@ -125,8 +129,22 @@ def plan_offsets(
     return OffsetsPlan(kept=kept, cut=tuple(cut), dropped=tuple(dropped))
 
 
+def place(image: Metadata, nodes: Sequence[int]) -> Mapping[Place, tuple[int, ...]]:
+    """The replicas of each partition, spread over the restored nodes."""
+    placed = {}
+    for number, (topic, partition) in enumerate(image.topics.partitions()):
+        first = number % len(nodes)
+        around = (*nodes[first:], *nodes[:first])
+        placed[topic.topic_id, partition.index] = around[: len(partition.replicas)]
+    return placed
+
+
 def restored_records(
-    image: Metadata, plans: Sequence[PartitionPlan], *, node_id: int, directory: bytes
+    image: Metadata,
+    plans: Sequence[PartitionPlan],
+    *,
+    placed: Mapping[Place, tuple[int, ...]],
+    directories: Mapping[int, bytes],
 ) -> Iterator[MetadataRecord]:
     """The metadata of the restored cluster: topics with their ids, configurations, quotas, ACLs, users and features as
     they were. Brokers and controllers register again. Configurations of single brokers are left out: they name the
@@ -136,8 +154,9 @@ def restored_records(
     for topic in image.topics:
         yield TopicRecord(name=topic.name, topic_id=topic.topic_id)
         for partition in topic.partitions.values():
+            replicas = placed[topic.topic_id, partition.index]
             plan = by_place[topic.topic_id, partition.index]
-            yield _restored(partition, plan, node_id, directory).record(topic.topic_id)
+            yield _restored(partition, plan, replicas, directories).record(topic.topic_id)
     yield from (record for record in image.configs.records() if not is_of_one_broker(record))
     yield from image.quotas.records()
     yield ProducerIdsRecord(broker_id=-1, broker_epoch=-1, next_producer_id=image.next_producer_id + PRODUCER_ID_GAP)
@@ -154,12 +173,14 @@ def is_of_one_broker(record: MetadataRecord) -> bool:
     )
 
 
-def _restored(partition: Partition, plan: PartitionPlan, node_id: int, directory: bytes) -> Partition:
+def _restored(
+    partition: Partition, plan: PartitionPlan, replicas: tuple[int, ...], directories: Mapping[int, bytes]
+) -> Partition:
     return replace(
         partition,
-        replicas=(node_id,),
-        directories=(directory,),
-        isr=(node_id,),
+        replicas=replicas,
+        directories=tuple(directories[node] for node in replicas),
+        isr=replicas,
         leader=NO_LEADER,
         leader_epoch=plan.leader_epoch,
         partition_epoch=partition.partition_epoch + 1,

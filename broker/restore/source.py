@@ -11,8 +11,8 @@ from typing import Final
 
 from trioka.archive.catalog import ArchivedTopic, Catalog
 from trioka.archive.errors import UnknownPartition
-from trioka.archive.partition import ArchivedPartition
 from trioka.archive.store import ReadOnlyStore
+from trioka.cluster.image.configs import topic_resource
 from trioka.cluster.image.metadata import Metadata
 from trioka.cluster.image.replay_error import ReplayError
 from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC
@@ -30,8 +30,10 @@ from trioka.protocol.remote_segment.indexes import decode_open_transactions
 from trioka.protocol.remote_segment.manifest import SegmentManifest
 from trioka.protocol.remote_segment.object_key import ObjectSuffix
 
+from ..config.layers import Config, log_config
 from ..tier.cluster_copies import OFFSETS_TOPIC, metadata_prefix, offsets_prefix
 from ..tier.store.ownership import incarnation_prefix
+from .indexes import RepairedPartition, UnreadableIndexes
 from .plan import ArchivedLog, OffsetsPlan, PartitionPlan, plan_offsets, plan_partition
 
 MAX_SNAPSHOT_BYTES: Final = 1 << 30
@@ -55,6 +57,13 @@ class RestorePlan:
     offsets: OffsetsPlan
     unknown_topics: tuple[str, ...]  # with segments, and without an entry in the metadata
 
+    @property
+    def repaired(self) -> dict[str, bytes]:
+        """Objects with indexes that are damaged in the store, as they were."""
+        return {
+            key: data for each in self.partitions if each.log is not None for key, data in each.log.repaired.items()
+        }
+
 
 def find_cluster(store: ReadOnlyStore, cluster_id: str | None) -> str:
     """The only cluster below the URL, or the one that is named."""
@@ -73,12 +82,13 @@ def read_plan(store: ReadOnlyStore, cluster_id: str) -> RestorePlan:
     snapshot, written_ms, image = _newest_image(store, cluster_id)
     if image.topics.by_name(REMOTE_LOG_METADATA_TOPIC) is None:
         raise CannotRestore(f"the metadata of cluster {cluster_id} has no topic {REMOTE_LOG_METADATA_TOPIC}")
-    catalog = Catalog(store)
+    catalog, config = Catalog(store), Config()
     in_store = {topic.topic_id: topic for topic in catalog.topics()}
     plans = []
     for topic, partition in image.topics.partitions():
         archived = in_store.get(topic.topic_id)
-        log = None if archived is None else _read_log(store, catalog, archived, partition.index)
+        interval_bytes = log_config(config.topic(image.configs.get(topic_resource(topic.name)))).index_interval_bytes
+        log = None if archived is None else _read_log(store, catalog, archived, partition.index, interval_bytes)
         plans.append(plan_partition(topic, partition, log))
     known = {topic.topic_id for topic in image.topics}
     return RestorePlan(
@@ -124,23 +134,31 @@ def _newest_image(store: ReadOnlyStore, cluster_id: str) -> tuple[SnapshotId, in
     raise CannotRestore(f"{store.name} has no readable copy of the metadata of cluster {cluster_id}{reason}")
 
 
-def _read_log(store: ReadOnlyStore, catalog: Catalog, topic: ArchivedTopic, index: int) -> ArchivedLog | None:
+def _read_log(
+    store: ReadOnlyStore, catalog: Catalog, topic: ArchivedTopic, index: int, interval_bytes: int
+) -> ArchivedLog | None:
     try:
-        manifests = catalog.manifests(topic, index)
+        manifests = _whole(store, catalog.manifests(topic, index))
     except UnknownPartition:
         return None
-    partition = ArchivedPartition(store, topic.name, index, _whole(store, manifests))
-    last = partition.last_slice()
-    if last is None:
-        return None
-    data = partition.indexes(last.manifest).producer_snapshot
-    return ArchivedLog(
-        slices=tuple(partition.slices),
-        holes=tuple(partition.holes),
-        chain=partition.lineage.chain,
-        producer_snapshot=data,
-        open_transactions=decode_open_transactions(data),
-    )
+    while True:
+        try:
+            partition = RepairedPartition(store, topic.name, index, manifests, interval_bytes=interval_bytes)
+            last = partition.last_slice()
+            if last is None:
+                return None
+            data = partition.indexes(last.manifest).producer_snapshot
+        except UnreadableIndexes as damaged:
+            manifests = [each for each in manifests if each is not damaged.manifest]
+            continue
+        return ArchivedLog(
+            slices=tuple(partition.slices),
+            holes=tuple(partition.holes),
+            chain=partition.lineage.chain,
+            producer_snapshot=data,
+            open_transactions=decode_open_transactions(data),
+            repaired=partition.repaired,
+        )
 
 
 def _whole(store: ReadOnlyStore, manifests: list[SegmentManifest]) -> list[SegmentManifest]:

@@ -31,6 +31,7 @@ class TierCounts:
     def __init__(self) -> None:
         self.requests = self.errors = 0  # to the object store, except reads
         self.missing_segments = 0
+        self.memory_restores = 0
         self.swept_objects = 0
         self.topics: dict[str, TopicCounts] = {}
         self._departed = TopicCounts()  # of deleted topics

@@ -32,6 +32,7 @@ from .counts import TierCounts
 from .deletion import TopicDeletions
 from .early_upload import EarlyUploads
 from .log_facts import facts_of, id_of, policy_of
+from .memory_restore import MemoryRestore
 from .metadata_topic import RemoteLogMetadataTopic
 from .partition_task import PartitionTask
 from .reads.batch_range import TimedRecord
@@ -67,6 +68,7 @@ class TieredStorage:
         self.copy_quota = ByteRateLimit(lambda: broker.config[tier_keys.REMOTE_LOG_MANAGER_COPY_MAX_BYTES_PER_SECOND])
         self.tasks: dict[TopicIdPartition, PartitionTask] = {}
         self.early_uploads: set[EarlyUploads] = set()  # that are in progress
+        self._restores: dict[TopicIdPartition, MemoryRestore] = {}
         self.sweep = OrphanSweep(self)
         self.copies = ClusterCopies(self)
         self._is_checked = False
@@ -241,14 +243,18 @@ class TieredStorage:
             if isinstance(change, PartitionChanged):
                 replica = self.broker.partitions.find(change.name, change.index)
                 if replica is None:
-                    self._stop(TopicIdPartition(change.topic_id, change.name, change.index))
+                    about = TopicIdPartition(change.topic_id, change.name, change.index)
+                    self._stop(about)
+                    self._stop_restore(about)
                 else:
                     self._refresh(replica)
             elif isinstance(change, TopicDeleted) and change.name == REMOTE_LOG_METADATA_TOPIC:
                 self._begin_again()
             elif isinstance(change, TopicDeleted):
                 for partition in change.partitions:
-                    self._stop(TopicIdPartition(change.topic_id, change.name, partition.index))
+                    about = TopicIdPartition(change.topic_id, change.name, partition.index)
+                    self._stop(about)
+                    self._stop_restore(about)
                 self.deletions.on_topic_deleted(change.topic_id)
         for topic in topics:
             for replica in self.broker.partitions.of_topic(topic):
@@ -276,6 +282,7 @@ class TieredStorage:
             self._follow_all()
             return
         about = id_of(replica)
+        self._refresh_restore(replica, about)
         if not self._is_tiered(replica):
             self._stop(about)
             return
@@ -294,6 +301,32 @@ class TieredStorage:
         elif replica.leads:
             task = self.tasks[about] = PartitionTask(self, replica, about)
             self._nursery.start_soon(self._run_task, task)
+
+    def _refresh_restore(self, replica: Replica, about: TopicIdPartition) -> None:
+        """Begins or ends the restore of a replica that was elected without its memory."""
+        assert self._nursery is not None
+        restore = self._restores.get(about)
+        if restore is not None and not (restore.is_current and restore.replica is replica):
+            self._stop_restore(about)
+            restore = None
+        if replica.deferred is not None and restore is None:
+            restore = self._restores[about] = MemoryRestore(self, replica, about)
+            self._nursery.start_soon(self._run_restore, restore)
+
+    async def _run_restore(self, restore: MemoryRestore) -> None:
+        try:
+            await restore.run()
+        except Exception as mistake:  # must not affect other partitions or the broker
+            log.error("internal error: the restore of %s has ended", restore.about, exc_info=mistake)
+        finally:
+            if self._restores.get(restore.about) is restore:
+                del self._restores[restore.about]
+
+    def restored(self, replica: Replica) -> None:
+        """The log continues behind the object store: the replica leads now."""
+        self.counts.memory_restores += 1
+        self.broker.applier.restored(replica)
+        self._refresh(replica)
 
     def _follow_all(self) -> None:
         """The metadata topic was created: all tiered partitions of this broker are replayed."""
@@ -318,6 +351,11 @@ class TieredStorage:
         task = self.tasks.pop(about, None)
         if task is not None:
             task.scope.cancel()
+
+    def _stop_restore(self, about: TopicIdPartition) -> None:
+        restore = self._restores.pop(about, None)
+        if restore is not None:
+            restore.scope.cancel()
 
     def _on_replayed(self, about: TopicIdPartition) -> None:
         task = self.tasks.get(about)

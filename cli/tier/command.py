@@ -138,7 +138,7 @@ def verify(kafka: Kafka, url: str, options: Mapping[str, str], output: str) -> i
     """Compares the records with the objects; exit code 10 if something is missing or left over."""
     kafka.cluster()  # a cluster that does not answer is reported before the store is listed
     with explained():
-        bucket = Bucket(url, options)
+        bucket = Bucket(url, options, timeout_s=kafka.timeout_s)
         listed = list(bucket.listed())  # before the records: a record is older than its objects
         image = read_metadata(kafka)
         findings: list[dict[str, Any]] = []
@@ -156,6 +156,8 @@ def verify(kafka: Kafka, url: str, options: Mapping[str, str], output: str) -> i
     problems = [each for each in findings if each["status"] != "tombstone"]
     if findings or output in ("json", "yaml"):
         show(findings, FINDING_COLUMNS, output, name="segment")
+    if known and not listed:
+        write_stderr(f"{bucket.name} has no object of this cluster: is it trioka.tier.url of the brokers?")
     write_stderr(f"{len(known)} segments, {len(listed)} objects, {len(problems) or 'no'} problems")
     return Exit.UNHEALTHY if problems else Exit.OK
 
@@ -181,7 +183,7 @@ def sweep(kafka: Kafka, url: str, options: Mapping[str, str], execute: bool) -> 
     """Deletes objects that belong to no segment and are older than a day. Brokers do it daily."""
     now_ms = int(time.time() * 1000)
     with explained():
-        bucket = Bucket(url, options)
+        bucket = Bucket(url, options, timeout_s=kafka.timeout_s)
         require_latest_incarnation(kafka, bucket)
         listed = list(bucket.listed())  # before the records
         image = read_metadata(kafka)

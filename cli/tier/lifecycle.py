@@ -14,9 +14,11 @@ from typing import Any, Final
 
 import click
 
+from trioka.protocol.errors import NONE, UnknownTopicOrPartition
 from trioka.protocol.messages.describe_configs import DescribeConfigsRequest
 from trioka.protocol.remote_segment.object_key import topic_directory
 
+from .. import problems
 from ..client.cluster_client import Kafka
 from ..options import with_kafka
 from ..terminal.output import write_stdout
@@ -62,6 +64,11 @@ def _retention_ms(kafka: Kafka, topic: str) -> int | None:
     """None for a topic that is not tiered."""
     resource = DescribeConfigsRequest.Resource(resource_type=TOPIC, resource_name=topic, configuration_keys=list(KEYS))
     response = kafka.ask(DescribeConfigsRequest(resources=[resource], include_synonyms=False))
+    for result in response.results:
+        if result.error_code == UnknownTopicOrPartition.code:
+            return None  # it was deleted meanwhile
+        if result.error_code != NONE:
+            raise problems.from_error_code(result.error_code, f"the configuration of topic {topic} cannot be read")
     found = {config.name: config.value for result in response.results for config in result.configs}
     if found.get("remote.storage.enable") != "true":
         return None

@@ -3,9 +3,11 @@
 import re
 from typing import Final
 
+from trioka.protocol.errors import NONE
 from trioka.protocol.messages.describe_cluster import DescribeClusterRequest
 from trioka.protocol.messages.describe_configs import DescribeConfigsRequest
 
+from .. import problems
 from ..client.cluster_client import Kafka
 from ..terminal.failure import Exit, Failure
 from .bucket import Bucket
@@ -35,5 +37,8 @@ def _own_incarnation(kafka: Kafka, broker_id: int) -> int:
         resource_type=BROKER, resource_name=str(broker_id), configuration_keys=[KEY]
     )
     response = kafka.ask_node(broker_id, DescribeConfigsRequest(resources=[resource], include_synonyms=False))
+    for result in response.results:
+        if result.error_code != NONE:
+            raise problems.from_error_code(result.error_code, f"{KEY} of broker {broker_id} cannot be read")
     found = [config.value for result in response.results for config in result.configs if config.name == KEY]
     return int(found[0]) if found and found[0] else 1

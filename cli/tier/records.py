@@ -7,7 +7,7 @@ from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.cluster.remote_log.codec import decode_record, read_epoch
 from trioka.cluster.remote_log.metadata import RemoteLogMetadata, RemotePartition
 from trioka.protocol import batch
-from trioka.protocol.errors import NONE, ProtocolError
+from trioka.protocol.errors import NONE, ProtocolError, UnknownTopicOrPartition
 from trioka.protocol.messages.fetch import FetchRequest
 
 from .. import problems
@@ -22,8 +22,10 @@ WAIT_MS: Final = 500
 
 def read_metadata(kafka: Kafka) -> RemoteLogMetadata:
     """The image as of now: every record that was committed when this was called."""
-    topic = next((each for each in kafka.cluster().topics if each.name == REMOTE_LOG_METADATA_TOPIC), None)
-    if topic is None:
+    topic = next(each for each in kafka.metadata([REMOTE_LOG_METADATA_TOPIC]).topics)
+    if topic.error_code not in (NONE, UnknownTopicOrPartition.code):
+        raise problems.from_error_code(topic.error_code, f"{REMOTE_LOG_METADATA_TOPIC} cannot be read")
+    if topic.error_code != NONE:
         raise Failure(
             f"there is no topic {REMOTE_LOG_METADATA_TOPIC}: no topic of this cluster is tiered",
             exit_code=Exit.NOT_FOUND,

@@ -1,16 +1,17 @@
-"""`trioka tier restore`: the data directory of a new node, from the object store alone.
+"""`trioka tier restore`: the data directories of new nodes, from the object store alone.
 
     trioka tier restore --from s3://bucket/prefix --data /data --plan     shows what comes back, and what is lost
     trioka tier restore --from s3://bucket/prefix --data /data --yes      shows it, and does it
 
-The node is the first of a cluster with the old one's id, topics and settings; more nodes join it as they join any
-cluster, and partitions are reassigned to them. Before anything is written the next incarnation is created in the store:
+The nodes are a cluster with the old one's id, topics and settings: one, or with --nodes as many as are named, whose
+directories /data/1, /data/2, … are then copied to their machines. More nodes join them as they join any cluster, and
+partitions are reassigned to them. Before anything is written the next incarnation is created in the store:
 brokers of the old cluster that are still alive stop copying and deleting then.
 """
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from random import SystemRandom
@@ -19,7 +20,7 @@ from typing import Any, Final
 import click
 
 from trioka.broker.clock import SystemClock
-from trioka.broker.restore.build import build_directory, check_directory
+from trioka.broker.restore.build import build_directories, check_directory
 from trioka.broker.restore.plan import PartitionPlan, is_rewritten
 from trioka.broker.restore.source import CannotRestore, RestorePlan, find_cluster, read_plan
 from trioka.broker.tier.store.ownership import incarnation_key
@@ -45,14 +46,23 @@ COLUMNS: Final = (
     Column("LOST", "lost"),
     Column("TOPIC-ID", "topic_id", wide=True),
 )
-MAX_NODE_ID: Final = (1 << 31) - 1
+MAX_NODES: Final = 99
+MAX_NODE_ID: Final = (1 << 31) - 1 - MAX_NODES
 
 
 @click.command("restore")
 @click.option("--from", "url", required=True, metavar="URL", help="trioka.tier.url of the old cluster")
-@click.option("--data", required=True, metavar="DIR", help="log.dirs of the new node; must not exist yet")
+@click.option("--data", required=True, metavar="DIR", help="of the new nodes; must not exist yet")
 @click.option("--plan", "is_plan", is_flag=True, help="only show what comes back and what is lost")
-@click.option("--node-id", default=1, type=click.IntRange(0, MAX_NODE_ID), show_default=True, help="of the new node")
+@click.option("--node-id", default=1, type=click.IntRange(0, MAX_NODE_ID), show_default=True, help="of the first node")
+@click.option(
+    "--nodes",
+    "count",
+    default=1,
+    type=click.IntRange(1, MAX_NODES),
+    show_default=True,
+    help="so many, all of them voters",
+)
 @click.option("--cluster-id", metavar="ID", help="which cluster, if several used the same URL")
 @click.option("--store-option", "options", multiple=True, metavar="KEY=VALUE", help="of the store: region, endpoint, …")
 @click.option("--execute", "--yes", "-y", "execute", is_flag=True, help="do it; otherwise it is only shown")
@@ -62,12 +72,13 @@ def restore(
     data: str,
     is_plan: bool,
     node_id: int,
+    count: int,
     cluster_id: str | None,
     options: tuple[str, ...],
     execute: bool,
     output: str,
 ) -> int:
-    """Builds the data directory of a node from the object store alone."""
+    """Builds the data directories of new nodes from the object store alone."""
     pairs = parse_pairs("--store-option", options)
     path = os.path.abspath(data)
     with _explained():
@@ -86,13 +97,25 @@ def restore(
         if _loss(found) != _loss(plan):
             write_stderr("The old cluster was still alive, and has changed what comes back:")
             _show(found, output)
-        build_directory(found, path, node_id=node_id, disk=OsDisk(), clock=SystemClock(), random=SystemRandom())
+        for key, content in found.repaired.items():
+            bucket.put(key, content)
+        nodes = range(node_id, node_id + count)
+        build_directories(found, path, nodes=nodes, disk=OsDisk(), clock=SystemClock(), random=SystemRandom())
     write_stderr(
-        f"{data} is restored. Start node {node_id} on it as the only voter of its quorum, with\n"
+        f"{data} is restored. {_how_to_start(data, nodes)}, with\n"
         f"  trioka.tier.url={bucket.name}\n"
         f"  trioka.tier.incarnation={plan.incarnation}"
     )
     return Exit.OK
+
+
+def _how_to_start(data: str, nodes: Sequence[int]) -> str:
+    if len(nodes) == 1:
+        return f"Start node {nodes[0]} on it as the only voter of its quorum"
+    return (
+        f"Start the nodes {', '.join(map(str, nodes))} on {data.rstrip('/')}/<node.id>, or copies of it on their "
+        "machines, all of them voters of one quorum (controller.quorum.voters)"
+    )
 
 
 @contextmanager
@@ -136,6 +159,8 @@ def _show(plan: RestorePlan, output: str) -> None:
         write_stderr(f"  group {place.group}, {place.topic}-{place.partition}: {was} becomes {becomes}")
     for place in offsets.dropped:
         write_stderr(f"  group {place.group}, {place.topic}-{place.partition}: dropped, the topic does not exist")
+    for key in sorted(plan.repaired):
+        write_stderr(f"{key} is damaged, and is written again: it follows from the segment")
     for name in plan.unknown_topics:
         write_stderr(f"topic {name} has segments, and is not in the metadata: it is not restored")
 

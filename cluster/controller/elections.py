@@ -23,8 +23,7 @@ from ..placement.partition_change import Election, ElectionContext, PartitionTar
 from ..placement.topic_overrides import (
     READ_CONSISTENCY,
     is_linearizable,
-    is_memory_topic,
-    is_tiered,
+    is_restored_automatically,
     is_unclean_election_allowed,
 )
 from ..quorum.metadata_log import MetadataRecord
@@ -91,12 +90,6 @@ def _elect(
     if election is Election.UNCLEAN and is_linearizable(metadata, name):
         message = f"topic {name} has linearizable reads: set {READ_CONSISTENCY}=committed before an unclean election"
         return ItemResult(error=InvalidRequest, message=message)
-    if election is Election.UNCLEAN and is_memory_topic(metadata, name) and is_tiered(metadata, name):
-        message = (
-            f"topic {name} is in memory and in the object store: an empty leader would delete the remote segments, "
-            "which hold the records that are left. Copy them with trioka archive, then delete the topic"
-        )
-        return ItemResult(error=InvalidRequest, message=message)
     now = election_context(metadata, settings, topic, partition)
     record = change_partition(topic.topic_id, partition, now, PartitionTarget(election=election))
     if record is None and election is Election.PREFERRED:
@@ -128,7 +121,7 @@ def elect_unclean(metadata: Metadata, settings: ControllerSettings, limit: int) 
     for topic, partition in metadata.topics.partitions():
         if len(records) >= limit:
             break
-        if not partition.has_leader and is_unclean_election_allowed(metadata, settings, topic):
+        if not partition.has_leader and default_election(metadata, settings, topic, partition) is Election.UNCLEAN:
             now = election_context(metadata, settings, topic, partition)
             records += _changed(topic, partition, now, PartitionTarget(election=Election.UNCLEAN))
     return Decision(records=tuple(records), replies=(len(records) >= limit,))
@@ -153,7 +146,7 @@ def on_broker_removed(metadata: Metadata, settings: ControllerSettings, broker_i
             isr = tuple(replica for replica in partition.isr if replica != broker_id)
             now = election_context(metadata, settings, topic, partition, is_active)
             target = PartitionTarget(
-                isr=isr, crashed=(broker_id,), election=default_election(metadata, settings, topic)
+                isr=isr, crashed=(broker_id,), election=default_election(metadata, settings, topic, partition)
             )
             yield from _changed(topic, partition, now, target)
 
@@ -168,7 +161,7 @@ def on_broker_unfenced(metadata: Metadata, settings: ControllerSettings, broker_
         if not partition.has_leader:
             now = election_context(metadata, settings, topic, partition, is_active)
             yield from _changed(
-                topic, partition, now, PartitionTarget(election=default_election(metadata, settings, topic))
+                topic, partition, now, PartitionTarget(election=default_election(metadata, settings, topic, partition))
             )
 
 
@@ -181,9 +174,15 @@ def on_directories_offline(
             yield from _left(metadata, settings, topic, partition, broker_id)
 
 
-def default_election(metadata: Metadata, settings: ControllerSettings, topic: Topic) -> Election:
+def default_election(metadata: Metadata, settings: ControllerSettings, topic: Topic, partition: Partition) -> Election:
     """The election type that applies without an ElectLeaders request."""
-    return Election.UNCLEAN if is_unclean_election_allowed(metadata, settings, topic) else Election.ONLINE
+    if is_unclean_election_allowed(metadata, settings, topic):
+        return Election.UNCLEAN
+    # A replica leaves the last of these lists when its directory is gone, or it crashed: none is complete, or will be.
+    is_lost = not (partition.isr or partition.eligible_leader_replicas or partition.last_known_elr)
+    if is_lost and is_restored_automatically(metadata, topic.name) and not is_linearizable(metadata, topic.name):
+        return Election.UNCLEAN
+    return Election.ONLINE
 
 
 def _left(
@@ -195,7 +194,7 @@ def _left(
     isr = tuple(replica for replica in partition.isr if replica != broker_id)
     now = election_context(metadata, settings, topic, partition, is_active)
     yield from _changed(
-        topic, partition, now, PartitionTarget(isr=isr, election=default_election(metadata, settings, topic))
+        topic, partition, now, PartitionTarget(isr=isr, election=default_election(metadata, settings, topic, partition))
     )
 
 

@@ -149,7 +149,7 @@ def _accept(
     target = PartitionTarget(
         isr=tuple(_isr_of(proposal)),
         recovery_state=RecoveryState(proposal.leader_recovery_state),
-        election=default_election(metadata, settings, topic),
+        election=default_election(metadata, settings, topic, partition),
     )
     return change_partition(topic.topic_id, partition, election_context(metadata, settings, topic, partition), target)
 
@@ -197,7 +197,7 @@ def _assign(
     target = PartitionTarget(
         isr=isr,
         directories={broker.broker_id: directory},
-        election=default_election(metadata, settings, topic),
+        election=default_election(metadata, settings, topic, partition),
         crashed=(broker.broker_id,) if directory == LOST_DIRECTORY else (),
     )
     return change_partition(topic.topic_id, partition, now, target)

@@ -153,6 +153,10 @@ def _cancel(
         # A replica that is alive is elected, and becomes the ISR. Without eligible leaders an ISR is never empty.
         isr = () if metadata.features.has_eligible_leader_replicas else replicas[:1]
     target = PartitionTarget(
-        isr=isr, replicas=replicas, removing=(), adding=(), election=default_election(metadata, settings, topic)
+        isr=isr,
+        replicas=replicas,
+        removing=(),
+        adding=(),
+        election=default_election(metadata, settings, topic, partition),
     )
     return change_partition(topic.topic_id, partition, election_context(metadata, settings, topic, partition), target)

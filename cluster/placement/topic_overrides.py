@@ -14,6 +14,8 @@ LINEARIZABLE: Final = "linearizable"
 REMOTE_STORAGE_ENABLE: Final = "remote.storage.enable"
 LOG_DIR_CLASS: Final = "trioka.log.dir.class"
 MEMORY: Final = "memory"
+MEMORY_RESTORE: Final = "trioka.memory.restore"
+AUTO: Final = "auto"
 
 
 def min_insync_replicas(metadata: Metadata, settings: ControllerSettings, topic: Topic) -> int:
@@ -39,6 +41,13 @@ def is_linearizable(metadata: Metadata, topic_name: str) -> bool:
 def is_memory_topic(metadata: Metadata, topic_name: str) -> bool:
     value = metadata.configs.value(topic_resource(topic_name), LOG_DIR_CLASS)
     return value is not None and value.strip() == MEMORY
+
+
+def is_restored_automatically(metadata: Metadata, topic_name: str) -> bool:
+    """Whether a memory topic that lost all replicas continues from the object store without a request."""
+    value = metadata.configs.value(topic_resource(topic_name), MEMORY_RESTORE)
+    is_auto = value is not None and value.strip() == AUTO
+    return is_auto and is_memory_topic(metadata, topic_name) and is_tiered(metadata, topic_name)
 
 
 def is_tiered(metadata: Metadata, topic_name: str) -> bool:

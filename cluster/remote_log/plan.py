@@ -159,6 +159,8 @@ class NotCopied(NamedTuple):
     closed_segments: int
     closed_bytes: int
     bytes: int
+    closed_records: int
+    first_offset: int | None  # where the oldest such closed segment begins
     oldest_ms: int | None  # the newest timestamp of the oldest such segment; None if all closed ones are there
 
 
@@ -166,8 +168,14 @@ def not_copied(facts: LogFacts, remote: RemotePartition) -> NotCopied:
     start = facts.log_start_offset
     lacking = list(_not_covered(facts, remote, start))
     size = sum(segment.size_bytes for segment in lacking)
-    oldest_ms = lacking[0].max_timestamp_ms if lacking else None
-    return NotCopied(len(lacking), size, size + facts.active_size_bytes, oldest_ms)
+    return NotCopied(
+        closed_segments=len(lacking),
+        closed_bytes=size,
+        bytes=size + facts.active_size_bytes,
+        closed_records=sum(segment.next_offset - max(segment.base_offset, start) for segment in lacking),
+        first_offset=lacking[0].base_offset if lacking else None,
+        oldest_ms=lacking[0].max_timestamp_ms if lacking else None,
+    )
 
 
 def _is_older(timestamp_ms: int, limit_ms: int, now_ms: int) -> bool:

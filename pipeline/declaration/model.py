@@ -47,6 +47,8 @@ class Source:
     min_partitions: int | None = None
     stops_on_data_loss: bool = True
     options: Mapping[str, str] = field(default_factory=dict)
+    archive: str | None = None  # the URL of the object store in which the pipeline begins
+    archive_options: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def brokers(self) -> Brokers:

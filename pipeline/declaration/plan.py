@@ -47,7 +47,8 @@ def _source(declared: Declaration, topics: Mapping[str, int] | None) -> str:
     most = (
         "" if source.max_records_per_batch is None else f", at most {source.max_records_per_batch} records in a batch"
     )
-    return f"{names} on {source.bootstrap}, from {source.start}{most}{least}"
+    start = str(source.start) if source.archive is None else f"the archive {source.archive}"
+    return f"{names} on {source.bootstrap}, from {start}{most}{least}"
 
 
 def _rule(rule: Expectation) -> str:

@@ -140,6 +140,10 @@ class _Reading:
         where = [made.sink.target, made.dead_letters.target]
         if where[0] == where[1] and made.sink.kind != "console":
             self.top.problems.add("dead_letters", "go where the good records go; name another place.")
+        if made.source.archive is not None and made.declares_state:
+            self.top.problems.add("source.archive", "cannot be combined with windows and distinct keys.")
+        if made.source.archive is not None and made.sink.kind not in ("parquet", "iceberg"):
+            self.top.problems.add("source.archive", "needs a table as its sink, which tells what it has already.")
         if isinstance(made.sink, TopicSink) and _is_source(made.source, made.sink.topic):
             self.top.problems.add(
                 "sink.topic", f"'{made.sink.topic}' is a source of this pipeline: it would feed itself."
@@ -165,7 +169,14 @@ class _Reading:
         for key in options:
             if key in TAKEN_OPTIONS:
                 section.add(f"options.{key}", f"is said by {TAKEN_OPTIONS[key]}.")
+        archive = section.text("archive")
+        if archive is not None and pattern is not None:
+            section.add("archive", "has topics by name: give topics, and no pattern.")
+        if archive is not None and not (section.raw("start") is None is section.raw("start_offsets")):
+            section.add("archive", "is where the pipeline begins: leave out start and start_offsets.")
         made = Source(
+            archive=archive,
+            archive_options=section.table_of_texts("archive_options"),
             bootstrap=self.address(section),
             topics=topics,
             pattern=pattern,

@@ -80,7 +80,7 @@ def backfill(
             return 0
         _refuse_overlap(spark, declared, commit)
         records = _records(spark, declared.source, commit, wanted.min_partitions)
-        _deliver(spark, declared, records, commit, say)
+        deliver(spark, declared, records, commit, say)
         return count
 
 
@@ -133,7 +133,8 @@ def _records(spark: SparkSession, source: Source, commit: Commit, min_partitions
     return (reader.option("minPartitions", str(least)) if least else reader).load()
 
 
-def _deliver(spark: SparkSession, declared: Declaration, records: DataFrame, commit: Commit, say: Say) -> None:
+def deliver(spark: SparkSession, declared: Declaration, records: DataFrame, commit: Commit, say: Say) -> None:
+    """Rows and dead letters of these records, as one commit each."""
     stages = Stages(declared)
     rows = stages.accepted(records)
     delivery = rows_of(spark, declared)

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from ..declaration.graph import graph_of
 from ..declaration.model import Declaration
+from ..errors import InvalidPipeline
 from ..flows.events import EventLog
 from ..flows.flow_delivery import FlowDelivery, FlowPlan
 from ..flows.flow_query import FlowQuery, QueryPlan, TopicWatch
@@ -31,6 +32,7 @@ from ..sources.start_offsets import StartOffsets
 from ..sources.topics import Topics
 from ..tables.delivery import dead_letters_of, rows_of
 from . import checkpoint as checkpoints
+from .archive_history import NO_STATE, deliver_history
 from .checkpoint import DEAD_LETTERS, RECORDS, Checkpoint
 from .group_progress import GroupProgress
 from .late import LateRows
@@ -99,6 +101,11 @@ class Run:
         try:
             found = StartOffsets(self._spark, declared, self._checkpoint, topics, state)
             starts = found.find()
+            if declared.source.archive is not None and self._checkpoint.is_new(RECORDS) and not found.is_recovered:
+                if state.is_kept:
+                    raise InvalidPipeline(NO_STATE)
+                ids = topics.confirm(starts[RECORDS])
+                deliver_history(self._spark, declared, starts[RECORDS], ids, self._say)
             is_one = state.can_be_made_anew and self._checkpoint.is_new(DEAD_LETTERS)
             # Dead letters of a lost checkpoint may be farther than the rows, and are not written again.
             plans = self._plans(starts, starts[DEAD_LETTERS] if found.is_recovered else {}, is_one=is_one)

@@ -13,6 +13,10 @@ them again to the rows.
 A stream's offset is the next offset of each partition, `{"0": 1200, "1": 1180}`. So is what `end_offsets` returns: read
 the archive up to there, and the topic from there on (`startingOffsets` of Spark's Kafka source).
 
+Spark does not tell a Python source where the next micro-batch begins. `ArchiveStreamReader` knows it, for its limits,
+from the end of the last one: a query that is started again plans that batch once more, before it asks for the latest
+offset.
+
 | option | default | |
 |---|---|---|
 | `path` | – | the URL of the store; also the argument of `load` |
@@ -21,13 +25,16 @@ the archive up to there, and the topic from there on (`startingOffsets` of Spark
 | `isolation` | `read_committed` | or `read_uncommitted` |
 | `startingOffsets`, `endingOffsets` | all | JSON, `{"0": 100}`; the end is exclusive |
 | `failOnDataLoss` | `true` | `false` leaves out offsets that are missing |
+| `maxSegmentsPerTrigger`, `maxBytesPerTrigger` | no limit | of a stream: most that a micro-batch reads, oldest first |
 | `store.<option>` | – | of the store: `store.region`, `store.endpoint`, … |
 """
 
 import json
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import (
@@ -49,6 +56,7 @@ from trioka.archive.archive import isolation_level
 from trioka.archive.arrow import record_batches
 from trioka.archive.errors import ArchiveError
 from trioka.archive.excerpt import SliceExcerpt, excerpts
+from trioka.archive.lineage import Slice
 from trioka.archive.partition import ALL_OFFSETS, ALL_TIMES, ArchivedPartition, OffsetRange, TimeRange
 from trioka.archive.records import Isolation
 from trioka.archive.store import StoreOptions
@@ -91,6 +99,8 @@ class SourceOptions:
     topic_id: str | None
     isolation: Isolation
     fail_on_data_loss: bool
+    max_segments: int | None
+    max_bytes: int | None
     starting_offsets: Mapping[int, int]
     ending_offsets: Mapping[int, int]
     store: Mapping[str, str]
@@ -157,6 +167,7 @@ class ArchiveStreamReader(DataSourceStreamReader):
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
         self._archive: Archive | None = None  # has read manifests, which need not be read again for the next batch
+        self._position: dict[str, int] | None = None  # the end of the last batch; None: there was none yet
 
     def __getstate__(self) -> dict[str, object]:
         """Without the archive: the tasks, to which readers are sent, have what they need."""
@@ -174,10 +185,21 @@ class ArchiveStreamReader(DataSourceStreamReader):
 
     def latestOffset(self) -> dict[str, int]:
         source = self._source()
-        return {str(number): source.end_offset(number) for number in source.partitions()}
+        ends = {number: source.end_offset(number) for number in source.partitions()}
+        if self.options.max_segments is not None or self.options.max_bytes is not None:
+            start = self.initialOffset() if self._position is None else self._position
+            ends = limited_ends(
+                {int(number): offset for number, offset in start.items()},
+                ends,
+                {number: source.partition(number).slices for number in ends},
+                max_segments=self.options.max_segments,
+                max_bytes=self.options.max_bytes,
+            )
+        return {str(number): end for number, end in ends.items()}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """A partition that `start` does not name is new, and read from its first offset."""
+        self._position = end
         source = self._source()
         return [
             SegmentTask(task)
@@ -188,6 +210,41 @@ class ArchiveStreamReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator["RecordBatch"]:
         return _read(partition)
+
+
+def limited_ends(
+    start: Mapping[int, int],
+    ends: Mapping[int, int],
+    slices: Mapping[int, Sequence[Slice]],
+    *,
+    max_segments: int | None,
+    max_bytes: int | None,
+) -> dict[int, int]:
+    """Where a micro-batch from `start` ends, by partition: behind the oldest segments, as many as the limits allow, and
+    at least one, or the stream would not go on. Pure."""
+    found = {number: min(start.get(number, _first(slices[number])), end) for number, end in ends.items()}
+    left = {
+        number: deque(each for each in slices[number] if each.end_offset > found[number] and each.start_offset < end)
+        for number, end in ends.items()
+    }
+    oldest = [(each[0].manifest.max_timestamp_ms, number) for number, each in left.items() if each]
+    heapify(oldest)
+    segments = size = 0
+    while oldest:
+        _, number = heappop(oldest)
+        taken = left[number].popleft()
+        segments, size = segments + 1, size + taken.manifest.size
+        is_over = (max_segments is not None and segments > max_segments) or (max_bytes is not None and size > max_bytes)
+        if is_over and segments > 1:
+            return found
+        found[number] = min(taken.end_offset, ends[number])
+        if left[number]:
+            heappush(oldest, (left[number][0].manifest.max_timestamp_ms, number))
+    return dict(ends)
+
+
+def _first(slices: Sequence[Slice]) -> int:
+    return slices[0].start_offset if slices else 0
 
 
 def _read(partition: InputPartition) -> Iterator["RecordBatch"]:
@@ -248,6 +305,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         topic_id=given.pop("topicid", None),
         isolation=isolation_level(given.pop("isolation", Isolation.READ_COMMITTED)),
         fail_on_data_loss=fail_on_data_loss == "true",
+        max_segments=_limit("maxSegmentsPerTrigger", given),
+        max_bytes=_limit("maxBytesPerTrigger", given),
         starting_offsets=_offsets("startingOffsets", given.pop("startingoffsets", "{}")),
         ending_offsets=_offsets("endingOffsets", given.pop("endingoffsets", "{}")),
         store=store,
@@ -255,6 +314,13 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     if given:
         raise ArchiveError(f"{FORMAT} has no option {next(iter(given))!r}")
     return parsed
+
+
+def _limit(name: str, given: dict[str, str]) -> int | None:
+    text = given.pop(name.lower(), None)
+    if text is not None and not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ArchiveError(f"{name} {text!r}: it is a number above 0")
+    return None if text is None else int(text)
 
 
 def _offsets(name: str, text: str) -> dict[int, int]:

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from ..declaration.model import DeadLetters, Declaration, IcebergSink, ParquetSink, Start
 from ..errors import InvalidPipeline
+from ..runner.archive_history import behind_archive
 from ..runner.checkpoint import DEAD_LETTERS, RECORDS, Checkpoint
 from ..runner.state import State
 from ..tables.delivery import table_of
@@ -41,6 +42,8 @@ class StartOffsets:
             kept = self._checkpoint.starts()
             if not kept:
                 resolved = view.resolve(partitions, self._declared.source.start)
+                if self._declared.source.archive is not None:
+                    resolved = behind_archive(self._declared, resolved, ids, self._commits(self._declared.sink))
                 kept = {RECORDS: resolved, DEAD_LETTERS: resolved}
             kept = self._recovered(kept, ids)
             self._checkpoint.keep_starts(kept)

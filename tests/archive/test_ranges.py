@@ -101,6 +101,34 @@ def test_an_error_of_the_store_reaches_the_reader(ranges: ModuleType) -> None:
             made.take()
 
 
+def test_the_next_object_is_requested_while_the_end_of_this_one_is_used(ranges: ModuleType) -> None:
+    stores = [OneObject(bytes(25)), OneObject(bytes(100))]
+
+    def open_ranges(number: int) -> ranges_module.Ranges:
+        ranges.RANGE_BYTES = 10  # type: ignore[attr-defined]
+        made: ranges_module.Ranges = ranges.Ranges(stores[number], "object", 0, len(stores[number].data))
+        return made
+
+    ahead = ranges.ReadAhead(open_ranges)
+    with open_ranges(0) as first:
+        first.on_last = lambda: ahead.begin(1)
+        for _ in range(2):
+            first.take()
+            assert stores[1].reads == []
+        assert len(first.take()) == 5
+    begun = ahead.take(1)
+    assert begun is not None
+    assert stores[1].read_one.acquire(timeout=10)
+    assert stores[1].reads == [(0, 10)]
+    with begun as second:
+        assert len(second.take()) == 10
+        for _ in range(ranges.RANGES_IN_FLIGHT - 1):
+            assert stores[1].read_one.acquire(timeout=10), "the reader goes on, so several are in flight at once"
+        assert sum(len(piece) for piece in second) == 90
+    assert ahead.take(1) is None
+    ahead.close()
+
+
 MISTAKES: list[tuple[str, str, Rule]] = [
     ("len(self._in_flight) < self._window", "True", test_no_more_ranges_are_in_flight_than_the_limit),
     (
@@ -113,6 +141,7 @@ MISTAKES: list[tuple[str, str, Rule]] = [
         "self._after = memoryview(b'')",
         test_a_window_has_the_bytes_of_the_object_in_any_pieces,
     ),
+    ("self.on_last()", "pass", test_the_next_object_is_requested_while_the_end_of_this_one_is_used),
     ("len(found) != stop - start", "False", test_an_object_that_ends_too_early_is_damaged),
 ]
 

@@ -209,7 +209,10 @@ MUTANTS: tuple[Mistake, ...] = (
         "if not (yield CreateManifest(segment=segment)):",
         "if False:",
     ),
-    _image("records of former leaders count", 279, "RemotePartition.accepts", "epoch >= self.max_epoch", "True"),
+    (
+        *_image("records of former leaders count", 3925, "RemotePartition.accepts", "epoch >= self.max_epoch", "True"),
+        RARE,
+    ),
     _image(
         "started segments are readable",
         0,
@@ -233,8 +236,7 @@ MUTANTS: tuple[Mistake, ...] = (
         "limit = facts.lineage.log_end_offset",
     ),
     _habit("an early upload outlives its leadership", 539, keeps_uploads_over_leaderships=True),
-    # Not looked for since cancelled copies time out with their tombstones; the seed is from before.
-    (*_habit("a new leader writes no record of its epoch", 1971, writes_no_epoch_record=True), RARE),
+    (*_habit("a new leader writes no record of its epoch", 1973, writes_no_epoch_record=True), RARE),
     _habit("the sweep does not know copies in progress", 35, sweeps_started=True),
     _habit("the sweep does not replay behind its listing", 989, sweeps_without_replay=True),
     _habit("a leader decides before it has replayed", 134, decides_before_replay=True),

@@ -301,7 +301,7 @@ class BrokersWorld:
             self.note(f"{node.host} has ended {problem}")
             self.net.kill(node.host)
             node.broker = node.process = None
-            node.disk = node.disk.after_kill()
+            node.disk = self._disk_after_stop(node)
             if self.is_fair or not node.is_stopping:
                 self.start(node)
             node.is_stopping = False
@@ -341,13 +341,19 @@ class BrokersWorld:
     def _power(self, node: SimNode, trouble: ScheduledFault) -> bool:
         if node.broker is None or not self._may_lose_power(node):
             return False
-        disk = node.disk.crash(self.profile.model, self.random)
+        disk = self._disk_after_power_loss(node)
         silent_s = 3.0 * trouble.detail if trouble.detail < 0.5 else 0.0
         self._end(node, silent_s=silent_s)
         node.disk = disk
         self.net.switch_off(node.host)
         self._later(trouble, lambda: self.start(node))
         return True
+
+    def _disk_after_stop(self, node: SimNode) -> MemoryDisk:
+        return node.disk.after_kill()
+
+    def _disk_after_power_loss(self, node: SimNode) -> MemoryDisk:
+        return node.disk.crash(self.profile.model, self.random)
 
     def _may_be_killed(self, node: SimNode) -> bool:
         """Not while another is not whole that has lost something."""

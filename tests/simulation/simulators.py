@@ -9,6 +9,7 @@ from simulation import (
     brokers_faults,
     compaction_world,
     linearizable_brokers_world,
+    memory_brokers_world,
     producer_world,
     raft_world,
     reads_world,
@@ -22,6 +23,7 @@ from simulation import (
 from simulation.brokers_world import BrokersWorld
 from simulation.compaction_world import CompactionWorld
 from simulation.linearizable_brokers_world import LinearizableBrokersWorld
+from simulation.memory_brokers_world import MemoryBrokersWorld
 from simulation.producer_world import ProducerWorld
 from simulation.raft_world import RaftWorld
 from simulation.reads_world import ReadsWorld
@@ -176,6 +178,13 @@ WORLDS = {
         begin=TieredBrokersWorld,
         live=TieredBrokersWorld.run,
         trace=TieredBrokersWorld.trace,
+    ),
+    "memory-brokers": World(
+        profile=memory_brokers_world.profile_of,
+        calm=brokers_faults.CALM,
+        begin=MemoryBrokersWorld,
+        live=MemoryBrokersWorld.run,
+        trace=MemoryBrokersWorld.trace,
     ),
 }
 

@@ -90,14 +90,14 @@ class Cluster:
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
-    def plan(self, roles: dict[int, str], *, dynamic: bool) -> None:
+    def plan(self, roles: dict[int, str], *, dynamic: bool, is_formatted: bool = False) -> None:
         self.roles |= roles
         self._is_dynamic = dynamic
         for node in roles:
             self.ports[node] = (ReservedPort(HOST), ReservedPort(HOST))
         voters = [node for node, role in roles.items() if "controller" in role]
         self._founders = [InitialVoter(node, random_uuid(Random()), HOST, self.ports[node][1].port) for node in voters]
-        for node in roles:
+        for node in () if is_formatted else roles:
             self.format(node)
 
     def add_node(self, node: int, role: str = "broker,controller") -> None:
@@ -234,18 +234,21 @@ async def running_cluster(
     nodes: int = 3,
     roles: dict[int, str] | None = None,
     dynamic: bool = False,
+    is_formatted: bool = False,
     more_listeners: Sequence[str] = (),
     settings_of: Mapping[int, Mapping[str, str]] = MappingProxyType({}),
     **settings: object,
 ) -> AsyncIterator[Cluster]:
     """`roles` by number, where they are not all broker and controller; `dynamic`: the voters are in the log (KIP-853);
-    `more_listeners` of brokers, at a port of 0; `settings_of` single nodes, by number."""
+    `is_formatted`: the directories exist already; `more_listeners` of brokers, at a port of 0; `settings_of` single
+    nodes, by number."""
     static = {key.replace("_", "."): str(value) for key, value in settings.items()}
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         cluster = Cluster(nursery, directory, static, more_listeners, settings_of)
         try:
-            cluster.plan(roles or dict.fromkeys(range(1, nodes + 1), "broker,controller"), dynamic=dynamic)
+            planned = roles or dict.fromkeys(range(1, nodes + 1), "broker,controller")
+            cluster.plan(planned, dynamic=dynamic, is_formatted=is_formatted)
             with trio.fail_after(PATIENCE_S):
                 await cluster.start_all(*cluster.roles)
             yield cluster

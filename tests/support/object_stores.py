@@ -77,13 +77,16 @@ def faulty_s3(fault: str) -> Iterator[str]:
             if self.command != "HEAD":
                 self.wfile.write(body)
 
-        def do_PUT(self) -> None:
-            data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        def is_refused(self) -> bool:
             if fault == "hangs":
                 release.wait()
-                return
-            if fault == "denied":
+            elif fault == "denied":
                 self.respond(403, f"<Error>{SECRET_KEY} {self.headers}</Error>".encode())
+            return fault in ("hangs", "denied")
+
+        def do_PUT(self) -> None:
+            data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            if self.is_refused():
                 return
             if fault != "unconditional" and self.path in objects and self.headers.get("If-None-Match") == "*":
                 self.respond(412)
@@ -94,6 +97,8 @@ def faulty_s3(fault: str) -> Iterator[str]:
             self.respond(503 if fault == "lost" and first else 200)
 
         def do_GET(self) -> None:
+            if self.is_refused():
+                return
             data = objects.get(self.path)
             self.respond(404 if data is None else 200, data or b"")
 

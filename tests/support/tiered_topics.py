@@ -7,6 +7,7 @@ from typing import Any
 import trio
 from support.broker_cluster import CHECK_INTERVAL_S, Cluster
 from support.replicated_topics import TOPIC, create, fetch, leader, replica, wait_leader
+from support.serving import ask
 
 from trioka.broker.broker import Broker
 from trioka.broker.tier.store.object_store import ObjectStoreError
@@ -14,10 +15,11 @@ from trioka.broker.tier.tiered_storage import TieredStorage
 from trioka.cluster.image.topics import REMOTE_LOG_METADATA_TOPIC
 from trioka.cluster.remote_log.metadata import RemotePartition, RemoteSegment
 from trioka.protocol.batch import build, headers
-from trioka.protocol.errors import NONE, error_class
+from trioka.protocol.errors import NONE, KafkaStorageError, error_class
 from trioka.protocol.messages.alter_partition_reassignments import AlterPartitionReassignmentsRequest
 from trioka.protocol.messages.delete_records import DeleteRecordsRequest
 from trioka.protocol.messages.delete_topics import DeleteTopicsRequest
+from trioka.protocol.messages.fetch import FetchRequest
 from trioka.protocol.messages.produce import ProduceRequest
 from trioka.protocol.record import Record
 from trioka.protocol.remote_segment.object_key import ObjectSuffix
@@ -83,6 +85,21 @@ async def everything(cluster: Cluster, node: int, start: int = 0) -> bytes:
             offset = header.next_offset
         found += data
     return found
+
+
+async def fetched(broker: Broker, name: str, offset: int) -> bytes:
+    """What a Fetch from the offset returns; as clients do, it is repeated while the remote log metadata is read."""
+    place = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    topic = FetchRequest.Topic(topic=name, partitions=[place])
+    request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, topics=[topic])
+    with trio.fail_after(60):
+        while True:
+            result: Any = (await ask(broker, request, 12)).responses[0].partitions[0]
+            if result.error_code != KafkaStorageError.code:
+                break
+            await trio.sleep(0.01)
+    assert result.error_code == NONE, result
+    return bytes(result.records or b"")
 
 
 async def reassign(cluster: Cluster, nodes: list[int]) -> None:

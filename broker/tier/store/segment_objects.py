@@ -171,13 +171,13 @@ class Scan:
             for each in batches:
                 if each.header.next_offset > end_offset:
                     break
-                self._add(each.position, each.header)
+                self.add(each.position, each.header)
                 self.position, self.next_offset = each.position + each.header.size, each.header.next_offset
                 self._epoch = max(self._epoch, each.header.leader_epoch)
         finally:
             file.close()
 
-    def _add(self, position: int, header: BatchHeader) -> None:
+    def add(self, position: int, header: BatchHeader) -> None:
         if self._since_entry > self._interval:
             self.offsets += _OFFSET_ENTRY.pack(header.last_offset - self._base, position)
             self._add_time()

@@ -2,20 +2,17 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import trio
 from support.broker_cluster import on_cluster, running_cluster
 from support.command_line import command
-from support.replicated_topics import TOPIC
-from support.serving import ask, running_broker
-from support.tiered_topics import complete, create_tiered, fill, tier_of, tiered, until_copied
+from support.replicated_topics import TOPIC, partition, replica, wait_leader
+from support.serving import running_broker
+from support.tiered_topics import complete, create_tiered, fetched, fill, tier_of, tiered, until_copied
 
 from trioka.broker.broker import Broker
 from trioka.cli.terminal.failure import Exit
 from trioka.protocol.batch import headers
-from trioka.protocol.errors import NONE
-from trioka.protocol.messages.fetch import FetchRequest
 
 ALONE: dict[str, object] = {
     "offsets_topic_replication_factor": 1,
@@ -39,16 +36,32 @@ def in_store(store: Path) -> tuple[bytes, int]:
 async def everything(broker: Broker, end: int) -> bytes:
     found, offset = b"", 0
     while offset < end:
-        place = FetchRequest.Topic.Partition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-        topic = FetchRequest.Topic(topic=TOPIC, partitions=[place])
-        request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=1 << 20, topics=[topic])
-        result: Any = (await ask(broker, request, 12)).responses[0].partitions[0]
-        assert result.error_code == NONE, result
-        data = bytes(result.records or b"")
+        data = await fetched(broker, TOPIC, offset)
         for header in headers(data):
             offset = header.next_offset
         found += data
     return found
+
+
+async def of_three_nodes(tmp_path: Path, store: Path, end: int, expected: bytes) -> None:
+    words = ("tier", "restore", "--from", store.as_uri(), "--yes", "--nodes", "3", "--data", str(tmp_path / "three"))
+    ended = await trio.to_thread.run_sync(lambda: command(*words))
+    assert ended.code == Exit.OK and "controller.quorum.voters" in ended.stderr, ended.stderr
+    settings = tiered(store, trioka_tier_incarnation=2, remote_fetch_max_wait_ms=30_000)
+    async with running_cluster(tmp_path / "three", is_formatted=True, **settings) as cluster:
+        leader = await wait_leader(cluster)
+        await cluster.until(lambda: set(partition(cluster).isr) == {1, 2, 3})
+        assert replica(cluster, leader).log.log_end_offset == end
+        assert await everything(cluster[leader], end) == expected
+        await fill(cluster, 12)  # acks=all, and the metadata of remote segments goes on
+        await until_copied(cluster)
+        await cluster.until(lambda: len({replica(cluster, node).log.log_end_offset for node in (1, 2, 3)}) == 1)
+        for node in (1, 2, 3):  # any of them may lead
+            await cluster.stop(node)
+            await wait_leader(cluster)
+            await fill(cluster, 1)
+            await cluster.start(node)
+            await cluster.until(lambda: set(partition(cluster).isr) == {1, 2, 3})
 
 
 @on_cluster
@@ -76,11 +89,13 @@ async def test_every_complete_segment_of_a_cluster_that_was_burnt_under_load_com
     expected, end = in_store(store)
     assert end > 12 and topic_id is not None
 
-    words = ("tier", "restore", "--from", store.as_uri(), "--data", str(tmp_path / "new"), "--yes", "-o", "json")
-    ended = await trio.to_thread.run_sync(lambda: command(*words))
+    words = ("tier", "restore", "--from", store.as_uri(), "--yes", "-o", "json", "--data")
+    several = shutil.copytree(store, tmp_path / "store-of-three")
+    ended = await trio.to_thread.run_sync(lambda: command(*words, str(tmp_path / "new")))
     assert ended.code == Exit.OK, ended.stderr
     (row,) = (row for row in ended.rows if row["topic"] == TOPIC)
     assert (row["start_offset"], row["end_offset"], row["holes"]) == (0, end, [])
+    await of_three_nodes(tmp_path, several, end, expected)
     async with running_broker(tmp_path / "new", **tiered(store, **ALONE)) as broker:
         with trio.fail_after(60):
             while (leads := broker.partitions.find(TOPIC, 0)) is None or not leads.leads:

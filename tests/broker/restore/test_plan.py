@@ -33,7 +33,7 @@ def module() -> ModuleType:
     return plan_module
 
 
-def old_image() -> Metadata:
+def old_image(*more: PartitionRecord) -> Metadata:
     """A topic with a replica on three brokers, led in epoch 3."""
     image = Metadata()
     partition = PartitionRecord(
@@ -61,6 +61,7 @@ def old_image() -> Metadata:
         ),
         TopicRecord(name="orders", topic_id=TOPIC_ID),
         partition,
+        *more,
         ConfigRecord(resource_type=ConfigResourceType.TOPIC, resource_name="orders", name="retention.ms", value="7"),
         ConfigRecord(resource_type=ConfigResourceType.BROKER, resource_name="", name="log.cleaner.threads", value="2"),
         ConfigRecord(resource_type=ConfigResourceType.BROKER, resource_name="5", name="log.cleaner.threads", value="3"),
@@ -143,7 +144,8 @@ def test_the_metadata_keeps_what_is_the_clusters_and_drops_what_is_a_brokers(mod
     topic = topic_of(image)
     plan = module.plan_partition(topic, topic.partitions[0], archived(20))
     restored = Metadata()
-    restored.load(list(module.restored_records(image, [plan], node_id=1, directory=DIRECTORY)), 1, 1)
+    placed, directories = module.place(image, [1]), {1: DIRECTORY}
+    restored.load(list(module.restored_records(image, [plan], placed=placed, directories=directories)), 1, 1)
     partition = topic_of(restored).partitions[0]
     assert topic_of(restored).topic_id == TOPIC_ID
     assert (partition.replicas, partition.isr, partition.directories) == ((1,), (1,), (DIRECTORY,))
@@ -154,7 +156,33 @@ def test_the_metadata_keeps_what_is_the_clusters_and_drops_what_is_a_brokers(mod
     assert restored.next_producer_id > image.next_producer_id + 1000  # handed out after the copy
 
 
+def test_replicas_are_as_many_as_before_and_spread_over_the_nodes(module: ModuleType) -> None:
+    others = [
+        PartitionRecord(
+            partition_id=index,
+            topic_id=TOPIC_ID,
+            replicas=[4, 5],
+            isr=[4],
+            removing_replicas=[],
+            adding_replicas=[],
+            leader=4,
+            leader_epoch=1,
+            partition_epoch=1,
+            directories=[bytes([n]) * 16 for n in (4, 5)],
+        )
+        for index in (1, 2, 3)
+    ]
+    image = old_image(*others)
+    assert list(module.place(image, [7, 8, 9]).values()) == [(7, 8, 9), (8, 9), (9, 7), (7, 8)]
+    assert list(module.place(image, [7, 8]).values()) == [(7, 8), (8, 7), (7, 8), (8, 7)]
+
+
 MISTAKES = [
+    (
+        "around[: len(partition.replicas)]",
+        "nodes[: len(partition.replicas)]",
+        test_replicas_are_as_many_as_before_and_spread_over_the_nodes,
+    ),
     ("slices[-1].end_offset", "slices[0].end_offset", test_a_partition_comes_back_up_to_the_end_of_its_last_segment),
     ("max(known) + LEADER_EPOCH_GAP", "known[0] + 100", test_the_leader_epoch_is_far_above_all_that_is_known),
     ("found.offset > plan.end_offset", "False", test_committed_offsets_are_cut_to_the_end_of_the_log),

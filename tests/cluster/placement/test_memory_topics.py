@@ -11,13 +11,12 @@ from support.small_cluster import SmallCluster, directory, errors, new_topic, re
 
 from trioka.cluster.controller import broker_changes, elections
 from trioka.cluster.image.features import LOG_DIR_CLASS_FEATURE, SUPPORTED
-from trioka.cluster.image.partition import NO_LEADER, Partition
+from trioka.cluster.image.partition import NO_LEADER, Partition, RecoveryState
 from trioka.cluster.placement import memory_topics, partition_change, topic_overrides
 from trioka.protocol.errors import (
     InvalidConfig,
     InvalidReplicaAssignment,
     InvalidReplicationFactor,
-    InvalidRequest,
     KafkaError,
 )
 from trioka.protocol.internal_records.metadata import FeatureLevelRecord
@@ -318,19 +317,54 @@ def test_no_unclean_election_happens_without_a_request() -> None:
     assert cluster.partition("t").leader == NO_LEADER
 
 
-def test_an_empty_leader_is_not_elected_over_what_is_in_the_object_store() -> None:
+def tiered_cluster(restore: str) -> MemoryCluster:
+    """With a topic in memory and in the object store, on three brokers, which are down."""
     cluster = MemoryCluster()
-    cluster.create("t", assignments=[[1, 2, 3]], configs={**MEMORY, "remote.storage.enable": "true"})
-    cluster.create("untiered", assignments=[[1, 2, 3]], configs=MEMORY)
+    configs = {**MEMORY, "remote.storage.enable": "true", "trioka.memory.restore": restore}
+    cluster.create("t", assignments=[[1, 2, 3]], configs=configs)
+    cluster.report_all()
     for broker_id in (1, 2, 3):
         cluster.fence(broker_id)
+    return cluster
+
+
+def test_a_lost_tiered_topic_has_a_leader_again_on_request_and_that_leader_restores_it_first() -> None:
+    cluster = tiered_cluster("manual")
     for broker_id in (1, 2, 3):
         cluster.restart(broker_id, loses=True)
-    cluster.heartbeat(1)
-    requested = [ElectLeadersRequest.TopicPartition(topic=name, partitions=[0]) for name in ("t", "untiered")]
-    assert errors(cluster.do(cluster.controller.elect_leaders(UNCLEAN, requested))) == [InvalidRequest, None]
+        cluster.heartbeat(broker_id)
+        cluster.report(broker_id)
+    assert cluster.controller.elect_unclean(limit=10).records == ()
     assert cluster.partition("t").leader == NO_LEADER
-    assert cluster.partition("untiered").leader == 1
+    requested = [ElectLeadersRequest.TopicPartition(topic="t", partitions=[0])]
+    assert errors(cluster.do(cluster.controller.elect_leaders(UNCLEAN, requested))) == [None]
+    assert cluster.partition("t").leader == 1
+    assert cluster.partition("t").leader_recovery_state is RecoveryState.RECOVERING
+
+
+def test_a_lost_tiered_topic_is_restored_automatically_only_when_no_complete_replica_is_left() -> None:
+    cluster = tiered_cluster("auto")
+    for broker_id in (1, 2):
+        cluster.restart(broker_id, loses=True)
+        cluster.heartbeat(broker_id)
+        cluster.report(broker_id)
+        assert cluster.controller.elect_unclean(limit=10).records == ()
+        assert cluster.partition("t").leader == NO_LEADER, "broker 3 may have its memory"
+    cluster.restart(3, loses=True)
+    cluster.heartbeat(3)
+    assert cluster.partition("t").leader != NO_LEADER
+    assert cluster.partition("t").leader_recovery_state is RecoveryState.RECOVERING
+
+
+def test_a_tiered_topic_is_led_by_the_broker_that_kept_its_memory() -> None:
+    cluster = tiered_cluster("auto")
+    for broker_id in (1, 2):
+        cluster.restart(broker_id, loses=True)
+        cluster.heartbeat(broker_id)
+    cluster.restart(3, clean=True)
+    cluster.heartbeat(3)
+    assert cluster.partition("t").leader == 3
+    assert cluster.partition("t").leader_recovery_state is RecoveryState.RECOVERED
 
 
 def tm1_holds(seed: int) -> None:
@@ -421,11 +455,27 @@ def test_a_planted_mistake_is_noticed_by_the_schedules(
         tm1_holds_always(200)
 
 
-def test_an_election_over_remote_segments_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    guard = "election is Election.UNCLEAN and is_memory_topic(metadata, name) and is_tiered(metadata, name)"
-    monkeypatch.setattr(elections, "_elect", planted(elections, guard, "False")._elect)
+@pytest.mark.parametrize(
+    ("right", "wrong", "test"),
+    [
+        (
+            "is_lost and is_restored_automatically(metadata, topic.name)",
+            "is_restored_automatically(metadata, topic.name)",
+            test_a_lost_tiered_topic_is_restored_automatically_only_when_no_complete_replica_is_left,
+        ),
+        (
+            "is_lost and is_restored_automatically(metadata, topic.name)",
+            "is_lost",
+            test_a_lost_tiered_topic_has_a_leader_again_on_request_and_that_leader_restores_it_first,
+        ),
+    ],
+)
+def test_an_early_election_of_a_lost_topic_is_noticed(
+    right: str, wrong: str, test: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(elections, "default_election", planted(elections, right, wrong).default_election)
     with pytest.raises(AssertionError):
-        test_an_empty_leader_is_not_elected_over_what_is_in_the_object_store()
+        test()
 
 
 def test_an_unclean_election_by_configuration_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

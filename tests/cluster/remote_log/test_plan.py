@@ -178,7 +178,7 @@ def test_local_segments_may_go_up_to_the_first_hole() -> None:
 
 
 def test_what_is_not_copied_is_counted() -> None:
-    assert not_copied(facts(0, 10, 20, 30), a_partition(a_segment(0, 9))) == NotCopied(2, 200, 200, 20)
+    assert not_copied(facts(0, 10, 20, 30), a_partition(a_segment(0, 9))) == NotCopied(2, 200, 200, 20, 10, 20)
 
 
 def test_the_epochs_of_a_segment_begin_with_it() -> None:

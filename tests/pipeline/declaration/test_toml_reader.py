@@ -99,6 +99,18 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"source": {"topics": ["a"], "max_records_per_batch": 0}}, "source.max_records_per_batch", "above zero"),
     ({"source": {"topics": ["a"], "on_data_loss": "cry"}}, "source.on_data_loss", "stop, skip"),
     ({"source": {"topics": ["a"], "options": {"subscribe": "b"}}}, "source.options.subscribe", "source.topics"),
+    ({"source": {"pattern": "a", "archive": "s3://b"}}, "source.archive", "by name"),
+    ({"source": {"topics": ["a"], "archive": "s3://b", "start": "latest"}}, "source.archive", "leave out start"),
+    (
+        {"source": {"topics": ["a"], "archive": "s3://b"}, "sink": {"kind": "console"}},
+        "source.archive",
+        "needs a table",
+    ),
+    (
+        {"source": {"topics": ["a"], "archive": "s3://b"}, "watermark": WATERMARK, "deduplicate": {"keys": ["id"]}},
+        "source.archive",
+        "distinct keys",
+    ),
     ({"decode": {"format": "xml"}}, "decode.format", "choose one of"),
     ({"decode": {"format": "json"}}, "decode.schema", "missing"),
     ({"decode": {"format": "json", "schema": "id BIGGINT"}}, "decode.schema", "not a type"),

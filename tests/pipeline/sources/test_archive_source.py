@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from mutants.plant import assert_noticed
+from mutants.plant import assert_noticed, planted
 from pyspark.sql.datasource import (
     EqualTo,
     Filter,
@@ -268,3 +268,75 @@ def test_a_planted_mistake_is_noticed(right: str, wrong: str, url: str) -> None:
         filters_lose_nothing(module, url)
 
     assert_noticed(source_module, right, wrong, rule)
+
+
+# -- micro-batches with a limit ----------------------------------------------------------------------------------------
+
+
+def batches(url: str, restarts: bool = False, **options: str) -> list[tuple[int, list[Row]]]:
+    """The number of tasks and the rows of each micro-batch, in Spark's order of calls."""
+    reader = source(url, **options).streamReader(StructType())
+    found: list[tuple[int, list[Row]]] = []
+    position: dict[str, int] | None = None
+    while True:
+        end = reader.latestOffset()
+        position = reader.initialOffset() if position is None else position
+        if end == position:
+            return found
+        assert all(end[number] >= offset for number, offset in position.items()), "a position never goes back"
+        tasks = reader.partitions(position, end)
+        found.append((len(tasks), rows_of(reader, tasks)))
+        position = json.loads(json.dumps(end))
+        if restarts:  # a query that was started again plans its last batch once more
+            reader = source(url, **options).streamReader(StructType())
+            assert not reader.partitions(position, position)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+def test_a_stream_with_a_limit_reads_all_in_small_batches(url: str, isolation: str, restarts: bool) -> None:
+    ((_, everything),) = batches(url, isolation=isolation)
+    limited = batches(url, restarts, isolation=isolation, maxSegmentsPerTrigger="2")
+    assert len(limited) > 2 and max(tasks for tasks, _ in limited) <= 2
+    rows = [row for _, part in limited for row in part]
+    assert sorted(rows, key=lambda row: (row["partition"], row["offset"])) == everything
+    assert {row["partition"] for row in limited[0][1]} == {0, 1}, "of the oldest segments, not of one partition"
+
+
+def test_a_segment_that_is_larger_than_the_limit_is_a_batch_of_its_own(url: str) -> None:
+    ((tasks, everything),) = batches(url)
+    limited = batches(url, maxBytesPerTrigger="1")
+    assert {each for each, _ in limited} == {1} and len(limited) == tasks
+    assert sum(len(rows) for _, rows in limited) == len(everything)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", ""])
+def test_a_limit_is_a_number_above_0(url: str, text: str) -> None:
+    with pytest.raises(ArchiveError, match="maxSegmentsPerTrigger"):
+        source(url, maxSegmentsPerTrigger=text).streamReader(StructType())
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("start = self.initialOffset() if self._position is None else self._position", "start = self.initialOffset()"),
+        ("self._position = end", "pass"),
+        ("is_over and segments > 1", "is_over"),
+        ("min(start.get(number, _first(slices[number])), end)", "_first(slices[number])"),
+    ],
+)
+def test_a_planted_mistake_about_micro_batches_is_noticed(
+    url: str, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mistaken = planted(source_module, right, wrong)
+    vars(mistaken)["SegmentTask"] = source_module.SegmentTask  # which is pickled
+    monkeypatch.setattr(source_module.ArchiveDataSource, "streamReader", mistaken.ArchiveDataSource.streamReader)
+    monkeypatch.setattr(mistaken.ArchiveStreamReader, "read", source_module.ArchiveStreamReader.read)
+
+    def test() -> None:
+        for restarts in (False, True):
+            test_a_stream_with_a_limit_reads_all_in_small_batches(url, "read_committed", restarts)
+        test_a_segment_that_is_larger_than_the_limit_is_a_batch_of_its_own(url)
+
+    with pytest.raises(AssertionError):
+        test()
