@@ -96,13 +96,18 @@ def rust_program(name: str) -> Command:
     """The program of clients/rust, built from its pinned crates."""
     cargo = _tool("cargo", "--version", OLDEST_CARGO)
     home = CLIENTS / "rust"
-    files = [*sorted(home.glob("src/*.rs")), home / "Cargo.toml", home / "Cargo.lock"]
+    pins = home / "Cargo.lock.in"  # without the address of the registry, which the machine's settings may replace
+    files = [*sorted(home.glob("src/*.rs")), home / "Cargo.toml", pins]
 
     def build(target: Path) -> None:
-        compiled_at = target / "compiled"
-        _run([cargo, "build", "--locked", "--release", "--quiet", "--target-dir", compiled_at], home)
-        (compiled_at / "release" / name).rename(target / name)
-        shutil.rmtree(compiled_at)
+        source, lock = target / "source", target / "source" / "Cargo.lock"
+        shutil.copytree(home, source)
+        _run([cargo, "generate-lockfile", "--quiet"], source)
+        (registry,) = set(re.findall(r"(?m)^source = .*$", lock.read_text()))
+        lock.write_text(pins.read_text().replace("\nchecksum = ", f"\n{registry}\nchecksum = "))
+        _run([cargo, "build", "--locked", "--release", "--quiet"], source)
+        (source / "target" / "release" / name).rename(target / name)
+        shutil.rmtree(source)
 
     return [_built(f"rust-{name}-{_digest(files)}", build) / name]
 

@@ -131,7 +131,7 @@ class FrameReader:
                 return self.view
             self.start = self.end = used
             return self.view[used:]
-        self.scratch.forget(self)  # nobody else gets the buffer now
+        self.scratch.forget(self)  # no other connection gets the buffer now
         waiting = self.end - self.start
         if self.start and (waiting <= KEPT_BYTES or self.end == len(self.view)):
             self._move_to(self.own)

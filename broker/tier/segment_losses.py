@@ -1,7 +1,7 @@
 """What happens when a read finds that objects of a segment are missing.
 
 A lifecycle rule, a hand or a late listing may be the cause. The objects are looked for again after a while; if one is
-still missing, the task of the partition is told, and decides (cluster/remote_log/plan.py): it records the loss, or
+still missing, the task of the partition wakes, and decides (cluster/remote_log/plan.py): it records the loss, or
 leaves the segment as it is if trioka.tier.missing.policy is `fail`. Only the leader acts; a follower's consumers meet
 the error until it did. Damaged objects stay: another reader may have met another copy.
 """

@@ -1,7 +1,7 @@
 """Early upload: parts of the active segment are uploaded while it is written, so that little is left to send when it is
 closed. A decision, from facts.
 
-The parts belong to an upload that was begun and is not completed: no object exists, nobody can read them, and no record
+The parts belong to an upload that was begun and is not completed: no object exists, no reader sees them, and no record
 names them. When the segment is closed, its copy (remote_log/jobs.py) writes STARTED, sends the rest, completes the
 upload, and goes on as always. So the commit point stays the creation of the manifest.
 

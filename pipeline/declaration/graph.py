@@ -1,4 +1,4 @@
-"""The graph that a declaration stands for: topics, one sink, and its dead letters.
+"""The graph of a declaration: topics, one sink, and its dead letters.
 
     topics → records → sink
                 ╰────→ dead letters

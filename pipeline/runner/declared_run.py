@@ -123,7 +123,7 @@ class Run:
                 self._checkpoint.release()
 
     def _plans(self, starts: Mapping[str, Ends], written: Ends, *, is_one: bool) -> Sequence[FlowPlan]:
-        """The flows of the graph that the declaration stands for."""
+        """The flows of the declaration's graph."""
         declared, stages = self._declared, self._stages
         target, dead_letters = rows_of(self._spark, declared), dead_letters_of(self._spark, declared)
         records = {name: stream_of(self._spark, declared.source, start) for name, start in starts.items()}

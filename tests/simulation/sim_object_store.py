@@ -160,7 +160,7 @@ class SimObjectStore:
 
 
 class SimWriter:
-    """Parts that nobody sees until the upload is completed."""
+    """Parts that no reader sees until the upload is completed."""
 
     def __init__(self, bucket: SimBucket, key: str) -> None:
         self._bucket = bucket

@@ -152,7 +152,7 @@ _in_trio_run = trio.lowlevel.in_trio_run
 
 
 def _in_a_thread(work: Callable[..., Any], *arguments: Any) -> Any:
-    """What asks meanwhile whether it runs on the event loop is told that it does not."""
+    """Code that checks meanwhile whether it runs on the event loop finds that it does not."""
     token = IN_THREAD.set(True)
     try:
         return work(*arguments)

@@ -32,7 +32,7 @@ def test_a_broker_under_test_has_a_registry_when_it_is_asked_for() -> None:
         url = kafka.registry_url
         assert request(url, "/subjects/a/versions", {"schema": '"int"'})[1]["id"] == 1
         assert kafka.registry_url == url
-        assert [record.key for record in kafka.records("_schemas")] == [
+        assert [key for record in kafka.records("_schemas") if b"NOOP" not in (key := record.key or b"")] == [
             b'{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}'
         ]
     with pytest.raises(urllib.error.URLError):

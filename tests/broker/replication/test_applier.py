@@ -269,8 +269,8 @@ async def elections_are_logged_together(directory: Path, written: pytest.LogCapt
         written.clear()
         await broker.applier.apply([changed(broker, None, here), changed(broker, here, away)])
         await broker.applier.apply([changed(broker, away, replace(back, index=index)) for index in range(8)])
-    told = [each.getMessage() for each in written.records if "new leaders" in each.getMessage()]
-    assert told[:2] == [
+    written_messages = [each.getMessage() for each in written.records if "new leaders" in each.getMessage()]
+    assert written_messages[:2] == [
         "new leaders: node 1 leads 0 more partitions and 1 fewer: t-0",
         "new leaders: node 1 leads 8 more partitions and 0 fewer: t-0, t-1, t-2, t-3, t-4, …",
     ]

@@ -1,4 +1,4 @@
-"""The active segment is uploaded while it is written: nobody sees it before it is copied, and leaders take it along."""
+"""The active segment is uploaded while it is written: no reader sees it before it is copied; leaders take it along."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a node writes by default: start, stop and changes of leaders; and nothing but JSON if it is told so."""
+"""What a node writes by default: start, stop and changes of leaders; and nothing but JSON with `--log-format json`."""
 
 import io
 import json
