@@ -213,7 +213,7 @@ def test_a_certificate_that_is_replaced_is_used_for_new_connections(broker: Brok
     """Of gRPC and of HTTP; a file that cannot be used changes nothing."""
     old, new = authority("CN=old"), authority("CN=new")
     server = signed(old).write(tmp_path / "server.pem")
-    words = ["--override", "tls.reload.interval.ms=100", "--log-level", "info", "--log-format", "json"]
+    words = ["--override", "tls.reload.interval.ms=100", "--log-level", "info"]
     for key in ("certificate", "key"):
         words += ["--override", f"tls.{key}.file={server}"]
     name = broker.create_topic("reloaded", 1)

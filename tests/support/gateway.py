@@ -4,10 +4,12 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import urllib.request
 from types import TracebackType
 from typing import Final
 
+START_S: Final = 120
 STOP_S: Final = 30
 LINE: Final = re.compile(r"^  (gRPC|HTTP|Metrics) +(?:https?://)?(\S+?:\d+)")
 
@@ -39,11 +41,16 @@ class GatewayUnderTest:
             text=True,
         )
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if (found := LINE.match(line)) is not None:
-                self.addresses[found[1]] = found[2]
-            if found is not None and found[1] == "Metrics":
-                return
+        too_late = threading.Timer(START_S, self._process.kill)
+        too_late.start()
+        try:
+            for line in self._process.stdout:
+                if (found := LINE.match(line)) is not None:
+                    self.addresses[found[1]] = found[2]
+                if found is not None and found[1] == "Metrics":
+                    return
+        finally:
+            too_late.cancel()
         raise AssertionError(f"the gateway did not start: exit code {self._process.wait(STOP_S)}")
 
     @property
