@@ -165,6 +165,7 @@ def test_two_thousand_connections_leave_the_gateway_serving(
     broker: Broker, gateway: GatewayUnderTest, log: LogServiceStub, topic: str
 ) -> None:
     """Twice as many as each listener takes; the further ones are closed or refused, and all places come back."""
+    assert log.Produce(produce(topic, b"x"), timeout=TIMEOUT_S).positions  # its connection is there before the others
     for name in ("gRPC", "HTTP"):
         host, _, port = gateway.addresses[name].rpartition(":")
         with ExitStack() as stack:

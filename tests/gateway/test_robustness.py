@@ -160,7 +160,7 @@ def test_health_and_reflection_name_the_services(channel: grpc.Channel) -> None:
 def test_a_cluster_that_goes_away_makes_calls_unavailable_and_comes_back() -> None:
     with Broker() as kafka:
         topic = kafka.create_topic("t")
-        words = ["--override", "cluster.request.timeout.ms=1000"]
+        words = ["--override", "cluster.request.timeout.ms=5000"]
         with (
             GatewayUnderTest(kafka.bootstrap_servers, *words) as gateway,
             grpc.insecure_channel(gateway.grpc) as channel,
