@@ -138,7 +138,7 @@ MISTAKES = [
         test_leadership_goes_back_to_the_first_replicas,
     ),
     (
-        "if not partition.has_leader and is_unclean_election_allowed(metadata, settings, topic):",
+        "if not partition.has_leader and default_election(metadata, settings, topic, partition) is Election.UNCLEAN:",
         "if not partition.has_leader:",
         test_a_partition_that_may_lose_records_is_led_by_any_live_replica,
     ),
