@@ -1,4 +1,7 @@
-"""A broker and a gateway in front of it, which all tests of a process share; each test takes a topic of its own."""
+"""A broker and a gateway in front of it for the tests of a file; each test takes a topic of its own.
+
+They end with the file: a broker in a thread must not run beside simulations, which replace trio's threads.
+"""
 
 from collections.abc import Iterator
 from itertools import count
@@ -14,30 +17,30 @@ from trioka.testing.broker import Broker
 NUMBERS = count(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     with Broker() as kafka:
         yield kafka
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gateway(broker: Broker) -> Iterator[GatewayUnderTest]:
     with GatewayUnderTest(broker.bootstrap_servers) as gateway:
         yield gateway
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def channel(gateway: GatewayUnderTest) -> Iterator[grpc.Channel]:
     with grpc.insecure_channel(gateway.grpc) as channel:
         yield channel
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def log(channel: grpc.Channel) -> LogServiceStub:
     return LogServiceStub(channel)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def admin(channel: grpc.Channel) -> AdminServiceStub:
     return AdminServiceStub(channel)
 
